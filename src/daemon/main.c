@@ -1,4 +1,4 @@
-/* gpusliced - the node daemon: start, end. */
+/* gpusliced - the node daemon: how it starts and how it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -56,17 +56,17 @@
 #include "daemon/store/store.h"
 
 #define IDLE_RETRY_USEC UINT64_C(1000000)
-#define FOUND_USEC UINT64_C(2000000) /* how often the daemon looks whether it can be found */
+#define FOUND_USEC UINT64_C(2000000) /* how often the daemon checks that clients can find it */
 
-/* What outlives start() and belongs to no room. */
+/* State of the program that belongs to no room. */
 struct program {
     struct daemon daemon;
     struct runtime runtime;
-    int ready_fd; /* told when the daemon serves; -1: nobody waits */
+    int ready_fd; /* a byte is written here when the daemon serves; -1: nobody waits */
     sd_event_source *idle, *found, *ledgers;
 };
 
-/* Where everything is, and what the environment and gpuslice.conf say. */
+/* Find out where everything is, and what the environment and gpuslice.conf say. */
 static int configure(struct daemon *daemon, const char *idle_exit, struct error *error)
 {
     enum paths_role role = daemon->options.system ? PATHS_SYSTEM_DAEMON : PATHS_USER_DAEMON;
@@ -78,7 +78,8 @@ static int configure(struct daemon *daemon, const char *idle_exit, struct error 
 
 /* --- Background ------------------------------------------------------------------------------------ */
 
-/* Started by a program inside a session, the daemon itself is in none: it must see the whole card. */
+/* A program inside a session may have started us. The daemon must see the whole card, so it leaves that
+ * session: it drops the session's variables and executes itself again. */
 static void leave_session(char **arguments)
 {
     static const char *const variables[] = {"GPUSLICE_SESSION", "GPUSLICE_IPC_SOCK", "GPUSLICE_IPC_TOKEN",
@@ -90,7 +91,7 @@ static void leave_session(char **arguments)
     execv("/proc/self/exe", arguments);
 }
 
-/* Go on in a child that nothing ties to who started us; the parent waits until it serves or fails. */
+/* Go on in a child that is not tied to our starter; the parent exits when the child serves or has failed. */
 static int go_to_background(int *ready_fd, struct error *error)
 {
     int ends[2];
@@ -135,7 +136,7 @@ static int on_signal(sd_event_source *source, const struct signalfd_siginfo *inf
     return sd_event_exit(program->daemon.loop, 0);
 }
 
-/* A session was here a moment ago, or a client is: look again when it may have been long enough. */
+/* Exit when there have been no sessions for the idle time and no client is connected; else set when to look again. */
 static int on_idle(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct program *program = userdata;
@@ -181,7 +182,8 @@ static int watch_ledgers(struct program *program)
     return 0;
 }
 
-/* Be found again: folder, lock, sockets. Ledgers that are mapped go on without their names. */
+/* Clients no longer find the daemon: make the folder, the lock and the sockets again. Ledgers that are mapped
+ * stay valid without their names. */
 static void make_anew(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
@@ -251,12 +253,14 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 {
     char library[PATH_MAX];
     if (daemon->options.simulated) {
-        /* Users' programs are handed it (api_environment_json()), and meet on our GPUs. */
+        /* api_environment_json() passes this on to users' programs, so that all of them use this daemon's
+         * simulated GPUs. */
         char owner[16];
         snprintf(owner, sizeof(owner), "%u", (unsigned)geteuid());
         if (daemon->options.system)
             setenv("FAKECUDA_OWNER", owner, 1);
-        /* NVML is in there; the library of that name finds it for programs alone, by their search path. */
+        /* The simulated NVML is in libcuda.so.1. The libnvidia-ml.so.1 beside it only leads programs there, by their
+         * search path. */
         int result = paths_library("simulated/libcuda.so.1", library, error);
         return result < 0 ? result : gpu_start(daemon, library, error);
     }
@@ -267,7 +271,7 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
-/* What follows the core's changes, then the core as the files have it. */
+/* The order matters: first the parts that observe changes, then the core as the files describe it. */
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
@@ -319,7 +323,7 @@ static int start(struct program *program, struct error *error)
     raise_descriptor_limit();
     ledgers_catch_sigbus();
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of that write */
+    signal(SIGXFSZ, SIG_IGN); /* writing past the file size limit is an error of that write */
     daemon->started_at = time(NULL);
     daemon->busy_usec = daemon_now_usec();
     result = sd_event_new(&daemon->loop);
@@ -340,7 +344,7 @@ static int start(struct program *program, struct error *error)
     return result;
 }
 
-/* Let the process that waits for us return, if there is one. */
+/* Let the process that waits until we serve return, if there is one. */
 static void release_starter(struct program *program)
 {
     if (program->ready_fd < 0)
@@ -366,7 +370,7 @@ static void say_ready(struct program *program)
     release_starter(program);
 }
 
-/* Whoever waits for an answer gets one; sessions and their files stay. */
+/* Clients that wait are answered; sessions and their files stay. */
 static void stop(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
@@ -425,7 +429,7 @@ int main(int count, char **arguments)
         return checkpoint_run(checkpoint, daemon->options.simulated);
     leave_session(arguments);
     compat_remember(daemon);
-    /* Should the interceptor be in every program of the machine: this one asks nobody for a session. */
+    /* If the interceptor is loaded into every program of the machine, it must not ask for a session from in here. */
     setenv("GPUSLICE_IPC_SOCK", "/dev/null", 1);
     int result = configure(daemon, idle_exit, &error);
     if (result == 0 && daemon->options.on_demand)
@@ -433,7 +437,7 @@ int main(int count, char **arguments)
     if (result == 0)
         result = start(&program, &error);
     if (result == -EBUSY && daemon->options.on_demand && runtime_is_served(&daemon->paths)) {
-        /* Somebody else was quicker: what was asked for is there. */
+        /* Another daemon was quicker, and serves: that is what the starter asked for. */
         release_starter(&program);
         return EXIT_SUCCESS;
     }

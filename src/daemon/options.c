@@ -66,7 +66,7 @@ int options_parse(struct daemon_options *chosen, const char **idle_exit, const c
     uint64_t usec;
     struct error error;
     chosen->simulated = is_set("GPUSLICE_SIMULATED");
-    opterr = 0; /* we say it, in one line */
+    opterr = 0; /* we print the error ourselves, in one line */
     for (int letter; (letter = getopt_long(count, arguments, ":", table, NULL)) != -1;) {
         switch (letter) {
         case 's':

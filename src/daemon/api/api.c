@@ -24,7 +24,7 @@
 
 /* --- GPUs, health, metrics ------------------------------------------------------------------------- */
 
-/* Have the dashboard served. The daemon's user alone may open a port of its. */
+/* Open the dashboard's port. Only the daemon's user, or root, may do that. */
 static void open_dashboard(struct http_request *request, const char *id)
 {
     const char *address = NULL;
@@ -91,7 +91,7 @@ static void show_metrics(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
-    /* metrics-address is for whoever watches the machine. */
+    /* Whoever reads metrics-address watches the whole machine, and may see everything. */
     uid_t viewer = request->door == HTTP_METRICS ? 0 : request->peer.uid;
     struct metrics_text *text = malloc(sizeof(*text));
     if (text)
@@ -102,9 +102,9 @@ static void show_metrics(struct http_request *request, const char *id)
 /* --- Routes ---------------------------------------------------------------------------------------- */
 
 struct route {
-    const char *method, *path; /* one '*' stands for one segment, the handler's `id` */
+    const char *method, *path; /* one '*' stands for one segment, which becomes the handler's `id` */
     void (*handle)(struct http_request *request, const char *id);
-    bool is_public; /* needs no token, and is served on metrics-address */
+    bool is_public; /* needs no token, and is served on metrics-address too */
 };
 
 static const struct route routes[] = {
@@ -136,7 +136,7 @@ static const struct route routes[] = {
     {"DELETE", "/sessions/*", api_release_session, false},
 };
 
-/* The dashboard, for who asks like a browser: it has nothing in it that is anybody's, so it needs no token. */
+/* The dashboard's files, for browsers. They contain nothing that is anybody's, so they need no token. */
 static bool show_page(struct http_request *request)
 {
     for (const struct page *page = pages; page->path; page++) {
@@ -184,7 +184,7 @@ static int check_token(const struct http_request *request, struct error *error)
                      given ? "wrong" : "missing");
 }
 
-/* A page of another site, whose name its owner made lead to this machine, is no program of this machine. */
+/* Refuse a page of another site, whose owner has made its name lead to this machine. */
 static int check_host(const struct http_request *request, struct error *error)
 {
     const char *host = http_header(request, "Host");
@@ -217,7 +217,7 @@ void api_handle(struct http_request *request)
             !path_matches(route->path, request->path, id))
             continue;
         is_path = true;
-        /* HEAD is GET without the body, which the HTTP library leaves out. */
+        /* HEAD is GET without the body; the HTTP library leaves the body out. */
         if (strcmp(route->method, strcmp(request->method, "HEAD") == 0 ? "GET" : request->method) != 0)
             continue;
         if (!route->is_public && (check_token(request, &error) < 0 ||

@@ -18,37 +18,37 @@ struct process;
 struct session;
 struct session_request;
 
-/* Answer `request`, or see to it that it is answered later. */
+/* Answer `request`, now or later. */
 void api_handle(struct http_request *request);
 
 /* --- Bodies of requests (api_request.c), and answers (api_json.c) ---------------------------------- */
 
-/* Read the body of a POST (`creating`) or PATCH. Strings in `request` live as long as `*document`, which the
- * caller releases. An empty body is an empty object. */
+/* Read the body of a POST (`creating`) or PATCH. Strings in `request` live as long as `*document`, which the caller
+ * releases. An empty body counts as an empty object. */
 int api_parse_session(const struct daemon *daemon, const char *body, size_t bytes, bool creating,
                       json_t **document, struct session_request *request, struct error *error);
 
 /* The body of gslice's POST /sessions. */
 int api_parse_gslice(const char *body, size_t bytes, struct session_request *request, struct error *error);
 
-/* A session but for its processes; each of them; and the whole of one. */
+/* A session without its processes; one process; and a session with its processes. */
 json_t *api_session_head_json(const struct session *session);
 json_t *api_process_json(const struct process *process);
 json_t *api_session_json(const struct session *session);
-/* Its state as gslice writes it: ACTIVE, EXPIRED. */
+/* Write the session's state as gslice does: ACTIVE, EXPIRED. */
 void api_write_as_gslice(json_t *json);
 json_t *api_environment_json(const struct session *session);
-/* How it stands in the line for the GPUs' time. */
+/* How the session stands with its lease on the GPUs' time. */
 json_t *api_lease_json(const struct session *session);
-/* A GPU but for its processes, and each of them; NULL for one that user `viewer` is not told of: it is in a session of
- * somebody else. */
+/* A GPU without its processes; and one process on it. NULL for a process that user `viewer` may not see: it is in
+ * another user's session. */
 json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu);
 json_t *api_gpu_process_json(struct daemon *daemon, const struct nvml_process *shown, uid_t viewer);
 
 /* The answer to GET /v1/config. */
 json_t *api_config_json(const struct daemon *daemon);
 
-/* PATCH /v1/scheduler: 0 is automatic. -EINVAL with ERR_BAD_REQUEST. */
+/* What a PATCH of /v1/scheduler asks for. -EINVAL with ERR_BAD_REQUEST. */
 struct scheduler_wish {
     bool has_quantum, has_anti_thrash;
     uint64_t quantum_ns; /* 0: automatic */
@@ -56,11 +56,11 @@ struct scheduler_wish {
 };
 int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *wish, struct error *error);
 
-/* Handler of GET /v1/sessions: oldest first, those that were there as the request came and still are, each as
+/* Handler of GET /v1/sessions: oldest first; the sessions that existed when the request came and still exist, each as
  * it is when it is written. */
 void api_list_sessions(struct http_request *request, const char *id);
 
-/* Handlers of what else is done with sessions. */
+/* Handlers of the other requests about sessions. */
 void api_create_session(struct http_request *request, const char *id);
 void api_show_session(struct http_request *request, const char *id);
 void api_change_session(struct http_request *request, const char *id);
@@ -69,7 +69,7 @@ void api_show_environment(struct http_request *request, const char *id);
 void api_give_socket(struct http_request *request, const char *id);
 void api_suspend_session(struct http_request *request, const char *id);
 void api_resume_session(struct http_request *request, const char *id);
-/* The same as gslice has them. */
+/* The same for gslice's paths. */
 void api_create_gslice_session(struct http_request *request, const char *id);
 void api_list_gslice_sessions(struct http_request *request, const char *id);
 void api_show_gslice_session(struct http_request *request, const char *id);
@@ -88,17 +88,17 @@ void api_change_scheduler(struct http_request *request, const char *id);
 /* Handler of GET /v1/events. */
 void api_follow_events(struct http_request *request, const char *id);
 
-/* Answer `request`, about request->session_id, with the session as it then is, once its place in the queue is
- * not `position` any more or after `seconds`. */
+/* Answer `request`, about request->session_id, with the session as it is then: when its place in the queue is no longer
+ * `position`, or after `seconds`. */
 void api_await_place(struct http_request *request, unsigned position, unsigned seconds);
 
 /* --- Start and end --------------------------------------------------------------------------------- */
 
 int api_wait_start(struct daemon *daemon, struct error *error);
-void api_wait_stop(struct daemon *daemon); /* answers those who wait */
+void api_wait_stop(struct daemon *daemon); /* answers the requests that wait */
 int api_follow_start(struct daemon *daemon, struct error *error);
-void api_follow_stop(struct daemon *daemon); /* followers have been told all, and end */
-void api_follow_free(struct daemon *daemon); /* no follower is left */
+void api_follow_stop(struct daemon *daemon); /* followers get the events that are left, and end */
+void api_follow_free(struct daemon *daemon); /* when no follower is left */
 
 /* Handlers of GET /v1/history and GET /v1/usage. */
 void api_show_history(struct http_request *request, const char *id);

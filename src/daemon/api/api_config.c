@@ -1,4 +1,4 @@
-/* GET /v1/config: what is in force, where it comes from, and what is wrong with the files. */
+/* GET /v1/config: which settings are in force, where each comes from, and what is wrong with the files. */
 #include <limits.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* GET /v1/events: what has happened, and what happens from then on. */
+/* GET /v1/events: what has happened, and then what happens. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,21 +13,21 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 
-/* A follower whose connection says nothing for long is not seen to have gone. */
+/* Send something to a follower this often: on a silent connection we would not see that it has gone. */
 #define BEAT_USEC UINT64_C(15000000)
-/* Followers that one user may have at a time, of the 512 connections that all share. */
+/* How many followers one user may have at a time; all users share 512 connections. */
 #define FOLLOWERS_MAX 32
 
-/* One client that is told. What it is slow to take is not kept for it. */
+/* A client that follows events. What it is too slow to take is not kept for it. */
 struct follower {
     LIST_ENTRY(follower) next;
     struct followers *followers;
     struct http_request *request;
     uid_t uid;
-    uint64_t last; /* the number of the newest event it was told */
-    bool follows;  /* wants those to come too */
+    uint64_t last; /* the number of the last event that was sent to it */
+    bool follows;  /* it wants new events too */
     bool has_beat;
-    char *text; /* being told */
+    char *text; /* the event that is being sent */
     size_t length, sent;
 };
 
@@ -77,7 +77,7 @@ static void on_gone(void *context)
 
 /* --- The request ----------------------------------------------------------------------------------- */
 
-/* At its place in the stream: what was told by an earlier daemon says nothing of ours. */
+/* Go on after that event; an earlier daemon's numbers mean nothing here, so after one of those, from the start. */
 static int parse_last_id(const struct daemon *daemon, const char *text, uint64_t *last, struct error *error)
 {
     uint64_t epoch, number;
@@ -139,7 +139,7 @@ static void wake_all(struct followers *followers)
         http_stream_wake(follower->request);
 }
 
-/* They read when the loop comes round: by then the change is an event that is kept. */
+/* Followers read in the loop's next round: by then history has kept the change as an event. */
 static void take(void *context, const struct change *change)
 {
     if (change_event(change->kind) || change->kind == CHANGE_GPUS_SAMPLED)

@@ -1,4 +1,4 @@
-/* GET /v1/history and /v1/usage: what was used as time went by, and in all. */
+/* GET /v1/history and /v1/usage: what was used over time, and in all. */
 #include <errno.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 #define POINTS_STANDARD 300
 #define SESSIONS_STANDARD 20
 
-/* `since` is how long ago the time that is asked about began: a duration. */
+/* `since` is a duration: how long ago the period that is asked for began. */
 static int parse_since(const struct http_request *request, int64_t *seconds, struct error *error)
 {
     const char *text = http_argument(request, "since");
@@ -57,7 +57,7 @@ static int parse_by(const struct http_request *request, enum history_by *by, str
     return error_set(error, EINVAL, "ERR_BAD_REQUEST", "by is '%.40s'; expected session, user or gpu", text);
 }
 
-/* A session that has ended has a history too; who may see it is looked at with its records. */
+/* A session that has ended has a history too; its records say who may see it. */
 static int parse_session(const struct http_request *request, struct history_ask *ask, struct error *error)
 {
     const char *text = http_argument(request, "session");

@@ -27,7 +27,7 @@
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_show.h"
 
-/* A hostile process may have any number in its slot; JSON's end at 63 bits. */
+/* A hostile process may have written any number into its slot; JSON's integers end at 63 bits. */
 static json_t *bytes_json(uint64_t bytes)
 {
     return json_integer(bytes > INT64_MAX ? INT64_MAX : (json_int_t)bytes);
@@ -45,7 +45,7 @@ static json_t *time_json(int64_t seconds)
     return seconds ? json_string(identity_format_time(seconds, text)) : json_null();
 }
 
-/* A program may have called itself anything, and the kernel cuts names in the middle of a character. */
+/* A program may have given itself any name, and the kernel cuts names in the middle of a character. */
 static json_t *text_json(const char *text)
 {
     size_t length = strlen(text);
@@ -55,7 +55,7 @@ static json_t *text_json(const char *text)
     return json ? json : json_string("?");
 }
 
-/* Null for a whole card, or none. */
+/* Null for a whole card, or if there is no card. */
 static json_t *mig_index_json(const struct gpu *gpu)
 {
     return gpu && gpu->mig_index >= 0 ? json_integer(gpu->mig_index) : json_null();
@@ -130,8 +130,8 @@ json_t *api_lease_json(const struct session *session)
                      "gate_waits", waits_json(&standing), "overruns", (json_int_t)standing.overruns);
 }
 
-/* The GPUs that a queued session asked for, each with the limit it would have there; empty where the daemon is
- * to choose one. */
+/* The GPUs that a queued session asked for, each with the limit that the session would have there; empty where the
+ * daemon is to choose a GPU. */
 static json_t *asked_gpus_json(const struct session *session)
 {
     const struct session_request *request = queue_request(session);
@@ -162,7 +162,7 @@ static json_t *label_json(const char *label)
     return label[0] ? json_string(label) : json_null();
 }
 
-/* Of a session whose memory can leave the card. */
+/* What answers say about memory that can leave the card. */
 static json_t *move_json(const struct session *session)
 {
     struct moves_standing standing = moves_standing(session);
@@ -278,7 +278,7 @@ json_t *api_environment_json(const struct session *session)
     return environment;
 }
 
-/* Who a process is that NVML shows: its command and user, as /proc says; null once it has gone. */
+/* Add the command and the user of a process that NVML shows, as /proc says; they stay null if it has gone. */
 static void add_program(json_t *process, struct daemon *daemon, pid_t pid)
 {
     char path[64], command[64] = "";
@@ -295,7 +295,7 @@ static void add_program(json_t *process, struct daemon *daemon, pid_t pid)
     json_object_set_new(process, "user", text_json(user_name_of(daemon, status.st_uid)));
 }
 
-/* NVML's percentage of a GPU's time as a ratio; null where it does not say. */
+/* NVML's percentage of a GPU's time, as a ratio; null where NVML does not say. */
 static json_t *busy_json(int percent)
 {
     return percent < 0 ? json_null() : json_real(percent / 100.0);

@@ -1,4 +1,4 @@
-/* Sessions and GPUs as answers, a few processes or one session at a time: there may be thousands of each. */
+/* Answers with sessions and GPUs, written a few processes or one session at a time: there may be thousands of each. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,17 +13,17 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
-/* A process on one GPU is a part of an answer: so many are written at once. */
+/* A part is one process on one GPU. This many parts are written in one go. */
 #define PARTS_AT_ONCE 64
 
 /* --- One session ----------------------------------------------------------------------------------- */
 
-/* How far a session is written. What ends meanwhile is left out. */
+/* How far a session has been written. What ends meanwhile is left out. */
 struct session_text {
     char id[SESSION_ID_TEXT];
-    uint64_t number; /* session.number: an ID may be another's by then */
+    uint64_t number; /* session.number: the ID may belong to another session by then */
     bool is_begun, has_process;
-    uint64_t process; /* the number of the last that was written */
+    uint64_t process; /* the number of the last one that was written */
 };
 
 static struct session_text begin_session(const struct session *session)
@@ -33,7 +33,7 @@ static struct session_text begin_session(const struct session *session)
     return text;
 }
 
-/* By numbers, as the one that was written last may have gone. */
+/* Found by number, because the process that was written last may have gone. */
 static const struct process *next_process(const struct session *session, uint64_t number)
 {
     const struct process *process = session->oldest_process;
@@ -115,9 +115,9 @@ struct listing {
     const struct daemon *daemon;
     uid_t uid;
     bool as_gslice;
-    uint64_t last; /* the number of the newest session as the request came */
+    uint64_t last; /* the number of the newest session when the request came */
     bool is_begun, is_in_session;
-    struct session_text text; /* of the session that is being written, or was last */
+    struct session_text text; /* the session that is being written, or was written last */
 };
 
 static const struct session *next_session(const struct listing *listing)
@@ -166,12 +166,12 @@ struct gpu_listing {
     uid_t viewer;
     unsigned gpu;
     bool is_begun, is_in_gpu, has_process;
-    unsigned process; /* the next; a sample in between may be of other processes */
+    unsigned process; /* the next one; a sample in between may list other processes */
 };
 
 static enum pieces_next write_gpu_processes(struct gpu_listing *listing, const struct gpu *gpu, FILE *out)
 {
-    unsigned end = listing->process + PARTS_AT_ONCE / 4; /* of each /proc is asked */
+    unsigned end = listing->process + PARTS_AT_ONCE / 4; /* each costs look-ups in /proc */
     for (; listing->process < gpu->process_count && listing->process < end; listing->process++) {
         json_t *process =
             api_gpu_process_json(listing->daemon, &gpu->processes[listing->process], listing->viewer);

@@ -27,7 +27,7 @@ static bool write_piece(struct pieces *pieces)
     return fclose(out) == 0 && pieces->next != PIECES_FAILED;
 }
 
-/* What is there of the piece. */
+/* Copy what is left of the piece, as far as there is room. */
 static size_t take(struct pieces *pieces, char *bytes, size_t room)
 {
     size_t count = pieces->length - pieces->sent;

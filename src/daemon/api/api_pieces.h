@@ -1,5 +1,5 @@
-/* api_pieces.h - answers that are as long as somebody made them: written a piece at a time, as the client reads, while
- * others are served in between. */
+/* api_pieces.h - answers without a bound on their length: written piece by piece, as the client reads, while the loop
+ * serves others in between. */
 #pragma once
 
 #include <jansson.h>
@@ -8,14 +8,15 @@
 
 struct http_request;
 
-/* What a writer says: that more follows, that this was all, or that it cannot go on. */
+/* What a writer returns: more follows, this was all, or it cannot go on. */
 enum pieces_next { PIECES_MORE, PIECES_END, PIECES_FAILED };
 
-/* Answer `request`. `write` is called for each piece, which takes less than a millisecond; it may
- * write nothing. `context` is given to free() at the end, or, if the answer cannot be begun, at once. */
+/* Answer `request`. `write` is called for each piece; it must take less than a millisecond, and may write nothing.
+ * `context` is given to free() at the end, or at once if the answer cannot be started. */
 void api_reply_pieces(struct http_request *request, unsigned status, const char *type,
                       enum pieces_next (*write)(void *context, FILE *out), void *context);
 
-/* Write a value, which is let go; and an object without its end, and the begin of a list in it. False: out of memory. */
+/* Write a value; and write an object without its closing brace, followed by the start of a list in it. Both drop
+ * `json`. False: out of memory. */
 bool api_dump(json_t *json, FILE *out);
 bool api_dump_open(json_t *json, const char *list, FILE *out);

@@ -8,12 +8,12 @@
 
 #define SECOND_USEC UINT64_C(1000000)
 
-/* What a user may still ask just now: it fills by the rate, up to what one second brings. Users whose bucket is
- * full are not kept. */
+/* How many requests a user may make right now: the bucket fills at the allowed rate, up to what one second brings. A
+ * full bucket is not kept. */
 struct bucket {
     LIST_ENTRY(bucket) next;
     uid_t uid;
-    uint64_t room_usec; /* a request takes SECOND_USEC / rate */
+    uint64_t room_usec; /* a request takes SECOND_USEC / rate of it */
     uint64_t seen_usec;
 };
 
@@ -24,7 +24,7 @@ static void fill(struct bucket *bucket, uint64_t now)
     bucket->seen_usec = now;
 }
 
-/* The user's bucket, filled; those of others that have become full go. NULL: the user has none. */
+/* The user's bucket, filled up to now; NULL: the user has none. Drops the buckets of others that have become full. */
 static struct bucket *find(struct daemon *daemon, uid_t uid, uint64_t now)
 {
     struct bucket *found = NULL, *next;

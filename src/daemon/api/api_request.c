@@ -1,4 +1,4 @@
-/* The bodies of requests for sessions: from JSON to what is asked for (request.h). */
+/* The bodies of requests for sessions: from JSON to what they ask for (request.h). */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, 
     return 0;
 }
 
-/* A part of the card, above 0 and up to 1. One that comes to nothing is a ten-thousandth. */
+/* A part of the card, above 0 and up to 1. A smaller part than a ten-thousandth becomes that. */
 static int parse_part(const char *field, const json_t *value, bool *has_bytes, uint32_t *part,
                       struct error *error)
 {
@@ -96,13 +96,13 @@ static int parse_gpu(const struct daemon *daemon, json_t *object, struct session
         if (request->limits[i].gpu == limit.gpu)
             return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %s is named twice; expected each once",
                              daemon->gpus[limit.gpu].label);
-    request->limits[request->limit_count++] = limit; /* each card once: no more than there are cards */
+    request->limits[request->limit_count++] = limit; /* each card once, so no more than there are cards */
     return 0;
 }
 
 /* --- The fields ------------------------------------------------------------------------------------ */
 
-/* What a field's parser is given. */
+/* What the parser of a field gets. */
 struct field {
     const struct daemon *daemon;
     const char *name;
@@ -229,7 +229,7 @@ static int parse_own_socket(const struct field *field, struct error *error)
                : bad_request(error, field->name, "true; a session keeps its own socket");
 }
 
-/* A name as Kubernetes has them; they go into metrics as they are. */
+/* A name as Kubernetes allows it; labels go into metrics as they are. */
 static int parse_label(const struct field *field, char *text, size_t bytes, struct error *error)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -261,7 +261,7 @@ static int parse_container(const struct field *field, struct error *error)
     return parse_label(field, labels->container, sizeof(labels->container), error);
 }
 
-/* Whoever asks is judged later. */
+/* Whether the client may ask for this owner is checked later. */
 static int parse_owner(const struct field *field, struct error *error)
 {
     json_int_t number = json_integer_value(field->value);
@@ -299,7 +299,7 @@ static int parse_wait(const struct field *field, struct error *error)
 /* In the order in which errors name them. */
 static const struct {
     const char *name;
-    bool is_creations; /* of a POST alone */
+    bool is_creations; /* only in a POST */
     int (*parse)(const struct field *field, struct error *error);
 } fields[] = {
     {"name", false, parse_name},

@@ -1,4 +1,4 @@
-/* /v1/scheduler: how the GPUs' time is being shared. */
+/* /v1/scheduler: how the GPUs' time is shared. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 #include "daemon/session/session_find.h"
 
 #define NS_PER_SECOND 1e9
-/* So many are looked at for a piece of the answer. */
+/* How many sessions are looked at for one piece of the answer. */
 #define SESSIONS_AT_ONCE 16
 
 static json_t *standing_json(const struct session *session, unsigned policy_gpu)
@@ -35,7 +35,7 @@ static json_t *standing_json(const struct session *session, unsigned policy_gpu)
     return json;
 }
 
-/* How far the answer is written. What ends meanwhile is left out. */
+/* How far the answer has been written. What ends meanwhile is left out. */
 struct scheduler_text {
     const struct daemon *daemon;
     uid_t uid;
@@ -177,7 +177,7 @@ int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *w
     return result;
 }
 
-/* A length sets the turns that may be so long: of the GPU's time, of its memory, or both. */
+/* A length applies to the turns that can be that long: those of the GPU's time, those of its memory, or both. */
 static void set_quantum(struct daemon *daemon, uint64_t ns)
 {
     if (ns <= UNITS_TIME_TURN_MOST_USEC * 1000)

@@ -32,7 +32,7 @@ static void internal_error(struct http_request *request, const char *what, const
     http_reply_error(request, &error);
 }
 
-/* The session that a stored change was about; it may have ended meanwhile. Answers if so. */
+/* Find the session that a stored change was about. It may have ended meanwhile: then answer, and return NULL. */
 static struct session *find_changed(struct http_request *request)
 {
     struct session *session = session_find_id(request->daemon, request->session_id);
@@ -90,7 +90,7 @@ static void create(struct http_request *request, struct session_request *wanted)
         store_await(request->daemon, session->id, on_created, request);
 }
 
-/* The process for which a session is made that runs in it, or waits in line. */
+/* Find the process for which the session is made: it runs in the session, or waits in the queue. */
 static int find_waiter(const struct http_request *request, struct session_request *wanted,
                        struct error *error)
 {
@@ -124,7 +124,8 @@ void api_create_session(struct http_request *request, const char *id)
     result = admit_choose_when_full(request->daemon, &wanted, &error);
     if (result == 0 && (wanted.run || wanted.wait) && (result = find_waiter(request, &wanted, &error)) < 0 &&
         !is_said) {
-        wanted.wait = false; /* as configured, and nobody is there to wait: it is refused */
+        /* The configuration asks to wait, but no process can: the request is refused if there is no room. */
+        wanted.wait = false;
         result = 0;
     }
     if (result < 0)
@@ -153,7 +154,7 @@ void api_list_gslice_sessions(struct http_request *request, const char *id)
     api_list_sessions(request, id);
 }
 
-/* The session in the path; NULL: answered. */
+/* The session in the path; NULL: the request has been answered. */
 static struct session *find_session(struct http_request *request, const char *id)
 {
     struct session *session;
@@ -251,7 +252,7 @@ void api_change_session(struct http_request *request, const char *id)
     store_await(request->daemon, session->id, on_changed, request);
 }
 
-/* Also of declared sessions: it changes nothing of what they are. */
+/* Works for declared sessions too: it changes nothing that the file says. */
 void api_give_socket(struct http_request *request, const char *id)
 {
     struct session *session = find_session(request, id);
@@ -266,7 +267,7 @@ void api_give_socket(struct http_request *request, const char *id)
     store_await(request->daemon, session->id, on_changed, request);
 }
 
-/* It has left, or is on its way. */
+/* The session has left, or is on its way. */
 static void on_suspended(void *argument, int result, const char *message)
 {
     struct http_request *request = argument;

@@ -1,4 +1,4 @@
-/* GET /v1/sessions/ID?queue_position=N&wait_seconds=S: answered once the session's place is another. */
+/* GET /v1/sessions/ID?queue_position=N&wait_seconds=S: answered when the session's place has changed. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
-/* One request that waits; it is about request->session_id. */
+/* A request that waits; it is about request->session_id. */
 struct waiter {
     LIST_ENTRY(waiter) next;
     struct http_request *request;
     unsigned position; /* as the client knows it */
-    char ended[128];   /* why the session has ended; "": it has not, for all that was said */
+    char ended[128];   /* why the session has ended; "": it has not, or no reason was given */
     sd_event_source *timeout;
 };
 
@@ -53,7 +53,7 @@ static int on_wait_over(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* A session that ends takes its reason along. */
+/* Keep why a session ended: the session itself is freed. */
 static void keep_reason(struct waiters *waiters, const struct change *change)
 {
     struct waiter *at;

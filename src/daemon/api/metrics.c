@@ -15,20 +15,20 @@
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_show.h"
 
-/* So many are one piece of the text. Of a GPU all sessions are looked at. */
+/* How many GPUs and series are one piece of the text. For a GPU, all sessions are looked at. */
 #define GPUS_AT_ONCE 8
 #define SERIES_AT_ONCE 256
 #define LABELS_MAX 9
 /* The longest label's value: a pod's name, of 253 bytes. */
 #define LABEL_BYTES 256
 
-/* One sample under way. */
+/* The sample that is being written. */
 struct sample_line {
     FILE *out;
     enum metrics_format format;
     const struct metric *metric;
-    uint64_t now_ns;    /* of the wall clock */
-    const char *suffix; /* behind the metric's name */
+    uint64_t now_ns;    /* by the wall clock */
+    const char *suffix; /* after the metric's name */
     unsigned count;
     struct {
         const char *name;
@@ -46,7 +46,7 @@ __attribute__((format(printf, 3, 4))) static void add_label(struct sample_line *
     va_end(arguments);
 }
 
-/* Values of labels hold no character that a format would have to escape: names of sessions, numbers, UUIDs and
+/* No label's value has a character that a format would have to escape: they are names of sessions, numbers, UUIDs and
  * versions. */
 static void write_labels(const struct sample_line *line)
 {
@@ -74,7 +74,7 @@ static void write_value(const struct sample_line *line, uint64_t value)
         fprintf(line->out, "%" PRIu64, value);
 }
 
-/* The sample and no more labels; what is not known is left out. */
+/* Write the sample and drop its labels; an unknown value is left out. */
 static void end_sample(struct sample_line *line, uint64_t value)
 {
     if (value != METRIC_UNKNOWN) {
@@ -106,7 +106,7 @@ static void write_build(struct sample_line *line, struct subject *subject)
     end_sample(line, line->metric->value(subject));
 }
 
-/* gslice has one series of these, without labels, and one metric more. */
+/* gslice has one series without labels of each of these, and one more metric. */
 static bool is_one_series(const struct daemon *daemon, const struct metric *metric)
 {
     static const char *const names[] = {"gpuslice_alloc_events_total", "gpuslice_denied_alloc_total",
@@ -125,7 +125,7 @@ static uint64_t sum_over_gpus(const struct metric *metric, struct subject *subje
     return sum;
 }
 
-/* Those of one piece. Returns whether there are more. */
+/* Write one piece. Returns whether there are more. */
 static bool write_gpus(struct metrics_text *text, struct sample_line *line, struct subject *subject)
 {
     unsigned end = text->gpu + GPUS_AT_ONCE;
@@ -152,7 +152,7 @@ static void add_pod(struct sample_line *line, const struct session_labels *label
         add_label(line, "container", "%s", labels->container);
 }
 
-/* Names are unique an owner, so the owner is a label too. */
+/* A name is unique only among its owner's sessions, so the owner is a label too. */
 static void add_session(struct sample_line *line, struct subject *subject)
 {
     const struct session *session = subject->session;
@@ -169,7 +169,7 @@ static void add_session(struct sample_line *line, struct subject *subject)
     add_pod(line, &session->labels);
 }
 
-/* Buckets with what they and all before them counted, the sum, and the count of all: as Prometheus has it. */
+/* As Prometheus has it: each bucket's value counts the buckets before it too; then the sum, and the count of all. */
 static void write_histogram(struct sample_line *line, struct subject *subject)
 {
     const uint64_t *counts = standing_of(subject->session).waits_by_length;
@@ -198,7 +198,7 @@ static void write_histogram(struct sample_line *line, struct subject *subject)
     line->suffix = "";
 }
 
-/* Returns how many lines these are. */
+/* Write a session's sample. Returns how many lines that are. */
 static unsigned write_session(struct sample_line *line, struct subject *subject)
 {
     if (strcmp(line->metric->type, "histogram") == 0) {
@@ -210,7 +210,7 @@ static unsigned write_session(struct sample_line *line, struct subject *subject)
     return 1;
 }
 
-/* Those of one piece. Returns whether there are more. */
+/* Write one piece. Returns whether there are more. */
 static bool write_sessions(struct metrics_text *text, struct sample_line *line, struct subject *subject)
 {
     for (unsigned series = 0; series < SERIES_AT_ONCE && text->session_count < METRICS_SESSIONS_MAX;) {
@@ -240,7 +240,7 @@ static void write_head(const struct sample_line *line)
                 metric->type);
 }
 
-/* A piece of one metric's samples. Returns whether there are more. */
+/* Write a piece of one metric's samples. Returns whether there are more. */
 static bool write_samples(struct metrics_text *text, struct sample_line *line, struct subject *subject)
 {
     switch (line->metric->scope) {

@@ -22,7 +22,7 @@
 #define STOP_SECONDS 2
 #define TIMER_ACCURACY_USEC UINT64_C(10000)
 
-/* The samples of one time, on their way to the file. The helper thread has it between submit and done. */
+/* The samples of one moment, on their way to the file. Between submit and done they belong to the helper thread. */
 struct batch {
     struct worker_job job;
     struct metrics_file *file;
@@ -30,21 +30,21 @@ struct batch {
     uint64_t bytes_max;
     char *text;
     size_t length;
-    struct error error; /* status 0: it is written */
+    struct error error; /* status 0: it has been written */
 };
 
 struct metrics_file {
     struct daemon *daemon;
     struct observer observer;
-    struct worker *worker; /* NULL before a first file */
+    struct worker *worker; /* NULL before the first file */
     sd_event_source *timer;
     struct soon *next_piece;
-    char path[PATH_MAX]; /* as the timer was set for */
+    char path[PATH_MAX]; /* the path that the timer was set for */
     uint64_t interval_seconds;
     struct batch *batch; /* being made, or with the thread; NULL: neither */
     struct metrics_text page;
-    FILE *out;       /* into batch->text, while it is made */
-    bool has_failed; /* and it was told */
+    FILE *out;       /* into batch->text, while that is being made */
+    bool has_failed; /* the last batch failed, and that was reported */
 };
 
 /* --- In the helper thread -------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static int open_plain(const struct batch *batch, struct stat *status, struct err
     return error_set(error, EINVAL, NULL, "%s is not a plain file; expected one, or none", batch->path);
 }
 
-/* Open the file with room for the batch, in place of a full one if need be. */
+/* Open the file with room for the batch; a full one is renamed first. */
 static int open_with_room(const struct batch *batch, struct stat *status, struct error *error)
 {
     char older[PATH_MAX + 2];
@@ -74,7 +74,7 @@ static int open_with_room(const struct batch *batch, struct stat *status, struct
     return open_plain(batch, status, error);
 }
 
-/* All of the batch or nothing: a reader finds whole lines. */
+/* Write the whole batch or nothing, so that a reader finds whole lines. */
 static int add(const struct batch *batch, struct error *error)
 {
     struct stat status;
@@ -159,7 +159,7 @@ static void on_next_piece(void *context)
     free_batch(batch);
 }
 
-/* A disk that hangs keeps one batch; the times until it is back are left out. */
+/* While a disk hangs, one batch is kept; later samples are left out until the disk is back. */
 static void begin_batch(struct metrics_file *file)
 {
     const struct config_daemon *config = &file->daemon->config.daemon;
@@ -190,7 +190,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
 }
 
-/* Be as the settings say. A batch under way goes where they said before. */
+/* Do as the settings say. A batch under way still goes to the old file. */
 static int follow_settings(struct metrics_file *file, struct error *error)
 {
     const struct config_daemon *config = &file->daemon->config.daemon;

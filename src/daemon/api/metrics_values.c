@@ -95,7 +95,7 @@ static uint64_t daemon_resident_bytes(const struct subject *subject)
     return is_read ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : METRIC_UNKNOWN;
 }
 
-/* As far as the card goes, whatever the session's processes wrote into its ledger. */
+/* At most what the card has (or the limit, if that is more), whatever the session's processes wrote into its ledger. */
 static uint64_t used_of(const struct session *session, unsigned policy_gpu)
 {
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
@@ -105,7 +105,7 @@ static uint64_t used_of(const struct session *session, unsigned policy_gpu)
     return used < most ? used : most;
 }
 
-/* What all sessions have on the subject's GPU. */
+/* What all sessions use on the subject's GPU, and their counts. */
 static void sum_over_gpu(const struct subject *subject, uint64_t *used, struct ledger_counts *counts)
 {
     for (const struct session *session = subject->daemon->sessions; session; session = session->next) {
@@ -130,7 +130,7 @@ static uint64_t used_bytes(const struct subject *subject)
     return used;
 }
 
-/* Over all sessions that have the subject's GPU. */
+/* The sum over all sessions that have the subject's GPU. */
 static uint64_t sum_over_sessions(const struct subject *subject,
                                   uint64_t (*value)(const struct session *session, unsigned policy_gpu))
 {

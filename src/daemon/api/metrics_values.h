@@ -1,15 +1,15 @@
-/* metrics_values.h - what each metric says: the rows of metrics.def, each with the function that reads its value. */
+/* metrics_values.h - the rows of metrics.def, each with the function that reads the metric's value. */
 #pragma once
 
 #include <stdint.h>
 
 #define NANO UINT64_C(1000000000)
-#define METRIC_UNKNOWN UINT64_MAX /* there is no sample then */
+#define METRIC_UNKNOWN UINT64_MAX /* the metric then has no sample */
 
 struct daemon;
 struct session;
 
-/* One value of one metric: of the daemon, of a GPU, or of a session on one of its GPUs. */
+/* What one value of a metric is about: the daemon, a GPU, or a session on one of its GPUs. */
 struct subject {
     const struct daemon *daemon;
     unsigned gpu;
@@ -33,5 +33,5 @@ struct metric {
 extern const struct metric metrics[];
 extern const unsigned metrics_count;
 
-/* gslice's one series over all GPUs, which has a name of its own. */
+/* gslice has one series over all GPUs, under a name of its own. */
 extern const struct metric metrics_gslice_used;

@@ -12,17 +12,17 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/worker.h"
 
-#define KEPT_NS UINT64_C(300000000000) /* then it is asked for again */
+#define KEPT_NS UINT64_C(300000000000) /* after that it is looked up again */
 #define PLACES 256u
 #define NAME_BYTES 64
 #define LOOK_UP_BYTES 4096
 #define STOP_SECONDS 1
 
-/* A place of the table; another user whose number ends alike takes it over. */
+/* A place in the table; a user whose number has the same remainder takes it over. */
 struct known {
     uid_t uid;
     bool is_taken, is_asked;
-    uint64_t until_ns; /* 0: not known yet */
+    uint64_t until_ns; /* until when the name is valid; 0: not known yet */
     char name[NAME_BYTES];
 };
 

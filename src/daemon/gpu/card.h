@@ -1,4 +1,4 @@
-/* card.h - one GPU: a card, or a MIG instance of one. A card in MIG mode is none itself. */
+/* card.h - one GPU: a card, or a MIG instance of one. A card in MIG mode is not a GPU itself. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,10 +10,10 @@ struct nvml_process;
 
 #define GPU_LABEL_BYTES 24
 
-/* Written by sampler.c, but for what a context costs. */
+/* Written by sampler.c, except for context_bytes. */
 struct gpu {
-    unsigned index;              /* NVML's, of the card */
-    int mig_index;               /* NVML's, of the instance on its card; -1: the whole card */
+    unsigned index;              /* of the card, as NVML counts */
+    int mig_index;               /* of the instance on its card, as NVML counts; -1: the whole card */
     char label[GPU_LABEL_BYTES]; /* what people call it: "0", or "0:1" for instance 1 of card 0 */
     uint8_t uuid[GPU_UUID_BYTES];
     char uuid_text[GPU_UUID_TEXT];
@@ -22,10 +22,10 @@ struct gpu {
     char compute_capability[24]; /* "9.0"; "": not known */
     bool healthy;                /* NVML answered its last question about it in time */
     uint64_t total_bytes, free_bytes, used_bytes;
-    int busy_percent;               /* of its time, by NVML; -1: it does not say */
+    int busy_percent;               /* how much of its time, by NVML; -1: NVML does not say */
     uint64_t context_bytes;         /* context_cost.c; 0: not measured yet */
-    struct nvml_process *processes; /* that use it, in sessions and outside */
+    struct nvml_process *processes; /* the processes that use it, in sessions and outside */
     unsigned process_count;
-    const char *no_processes; /* why they are not known, in a few words; NULL: they are */
-    bool is_silent;           /* gpu_tell_silence() */
+    const char *no_processes; /* why the processes are not known, in a few words; NULL: they are known */
+    bool is_silent;           /* set by gpu_tell_silence() */
 };

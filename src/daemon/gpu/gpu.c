@@ -47,7 +47,7 @@ static int find_label(const struct daemon *daemon, const char *text, unsigned *g
 int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struct error *error)
 {
     uint64_t index;
-    /* Up to three digits are an index; more may begin a UUID. */
+    /* Up to three digits are an index; more may be the start of a UUID. */
     if ((strlen(text) <= 3 && units_parse_number(text, 999, &index, NULL) == 0) || strchr(text, ':'))
         return find_label(daemon, text, gpu, error);
     unsigned count = 0;

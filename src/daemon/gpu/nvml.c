@@ -14,10 +14,10 @@
 
 typedef nvmlReturn_t (*nvml_processes_call)(nvmlDevice_t, unsigned *, void *);
 
-/* What a GPU's processes took of its time when that was asked last: it is asked rarely, as NVML's figures are
- * of about a second, and each question costs the driver. */
+/* How busy a GPU and its processes were when NVML was last asked. The daemon asks rarely, because NVML's figures are
+ * for about a second, and each question costs the driver. */
 struct nvml_load {
-    uint64_t asked_usec; /* of the wall clock, which NVML's figures are stamped with */
+    uint64_t asked_usec; /* by the wall clock, which NVML stamps its figures with */
     int busy_percent;
     nvmlProcessUtilizationSample_t *processes;
     unsigned process_count;
@@ -34,7 +34,7 @@ struct nvml {
     nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
     nvmlReturn_t (*driver_version)(char *, unsigned);
     const char *(*error_string)(nvmlReturn_t);
-    /* NULL in drivers that know no MIG. */
+    /* NULL in drivers without MIG. */
     nvmlReturn_t (*mig_mode)(nvmlDevice_t, unsigned *current, unsigned *pending);
     nvmlReturn_t (*mig_most)(nvmlDevice_t, unsigned *);
     nvmlReturn_t (*mig_handle)(nvmlDevice_t, unsigned, nvmlDevice_t *);
@@ -110,7 +110,7 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
     return 0;
 }
 
-/* What is the same for a card and its instances. */
+/* Fill in what is the same for a card and its instances. */
 static void describe_card(struct nvml *nvml, nvmlDevice_t device, struct nvml_card *card)
 {
     nvmlPciInfo_t pci;
@@ -122,8 +122,8 @@ static void describe_card(struct nvml *nvml, nvmlDevice_t device, struct nvml_ca
         snprintf(card->compute_capability, sizeof(card->compute_capability), "%d.%d", major, minor);
 }
 
-/* Add one GPU to the list; what does not fit is counted. False, with the list's error set, when NVML
- * does not name it. */
+/* Add one GPU to the list; if it does not fit it is only counted. False, with the list's error set, when NVML cannot
+ * name it. */
 static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t whole, nvmlDevice_t device,
                      unsigned index, int mig_index)
 {
@@ -160,8 +160,7 @@ static bool is_in_mig_mode(struct nvml *nvml, nvmlDevice_t device)
            nvml->mig_mode(device, &current, &pending) == NVML_SUCCESS && current != 0;
 }
 
-/* A card in MIG mode runs nothing but in its instances: those are listed in its place.
- * Indices may have gaps. */
+/* A card in MIG mode runs work only in its instances, so those are listed in its place. Their indices may have gaps. */
 static bool list_instances(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t card, unsigned index)
 {
     unsigned most = 0;
@@ -218,7 +217,7 @@ static const char *read_processes(const char *entries, unsigned room, unsigned c
         return "its list of processes has a form that is not known";
     sample->processes = calloc(count, sizeof(*sample->processes));
     for (unsigned i = 0; sample->processes && i < count; i++) {
-        nvmlProcessInfo_v1_t head; /* how all forms begin */
+        nvmlProcessInfo_v1_t head; /* all versions begin with these fields */
         memcpy(&head, entries + i * bytes, sizeof(head));
         bool is_known = head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64;
         sample->processes[sample->process_count++] = (struct nvml_process){
@@ -227,7 +226,7 @@ static const char *read_processes(const char *entries, unsigned room, unsigned c
     return sample->processes ? NULL : "there is not enough memory to list processes";
 }
 
-/* NVML says how many there are, and by the next call there may be more. */
+/* NVML first says how many processes there are; by the next call there may be more. */
 static void sample_processes(struct nvml *nvml, nvmlDevice_t device, struct nvml_sample *sample)
 {
     unsigned count = 0, room = 0;
@@ -254,7 +253,7 @@ static uint64_t wall_clock_usec(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* Ask anew what processes took of the GPU's time, unless that was done a moment ago. */
+/* Ask again how busy the GPU and its processes are, unless that was done a moment ago. */
 static void refresh_load(struct nvml *nvml, nvmlDevice_t device, struct nvml_load *load)
 {
     uint64_t now = wall_clock_usec();
@@ -279,7 +278,8 @@ static void refresh_load(struct nvml *nvml, nvmlDevice_t device, struct nvml_loa
         if (result == NVML_SUCCESS)
             load->process_count = count;
     }
-    load->is_known = result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND; /* nobody used it */
+    /* NOT_FOUND: no process used it. */
+    load->is_known = result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND;
 }
 
 static int busy_percent_of(const struct nvml_load *load, pid_t pid)

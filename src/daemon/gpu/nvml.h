@@ -1,5 +1,4 @@
-/* nvml.h - NVIDIA's management library behind a helper thread, for it may hang for as long
- * as a driver does. */
+/* nvml.h - NVIDIA's management library behind a helper thread, because it may hang for as long as a driver does. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,27 +17,27 @@ struct gpu_sampler;
 struct nvml_process {
     pid_t pid;
     uint64_t used_bytes;
-    bool is_known;    /* `used_bytes`: drivers have no figure for some processes */
+    bool is_known;    /* `used_bytes` is known: drivers have no figure for some processes */
     int busy_percent; /* of the GPU's time, in about the last second; -1 where the driver does not say */
 };
 
-/* One card at one moment. */
+/* One GPU at one moment. */
 struct nvml_sample {
     bool ok;
     uint64_t total_bytes, free_bytes, used_bytes;
-    int busy_percent;               /* of its time; -1 where the driver does not say */
-    struct nvml_process *processes; /* the job's */
+    int busy_percent;               /* how much of its time; -1 where the driver does not say */
+    struct nvml_process *processes; /* owned by the job */
     unsigned process_count;
-    const char *no_processes; /* why they are not known, in a few words; NULL: they are */
+    const char *no_processes; /* why the processes are not known, in a few words; NULL: they are known */
 };
 
 #define NVML_PCI_ADDRESS_TEXT 24
 #define NVML_CAPABILITY_TEXT 24
 
-/* A GPU: a card, or a MIG instance of a card in MIG mode, which is then none itself. */
+/* A GPU: a card, or a MIG instance of a card in MIG mode, which is then not a GPU itself. */
 struct nvml_card {
-    unsigned index; /* NVML's, of the card */
-    int mig_index;  /* NVML's, of the instance on its card; -1: the whole card */
+    unsigned index; /* of the card, as NVML counts */
+    int mig_index;  /* of the instance on its card, as NVML counts; -1: the whole card */
     uint8_t uuid[GPU_UUID_BYTES];
     char uuid_text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
@@ -46,32 +45,32 @@ struct nvml_card {
     char compute_capability[NVML_CAPABILITY_TEXT]; /* "9.0"; "": not known */
 };
 
-/* Ask for samples of the cards `first_gpu` to `last_gpu`, in the order of the list. */
+/* A job that samples the GPUs `first_gpu` to `last_gpu`, in the order of the list. */
 struct nvml_job {
     struct worker_job job;
     struct gpu_sampler *sampler;
-    struct gpu_look *look; /* for which; NULL: a sample of all, or nobody waits any more */
+    struct gpu_look *look; /* the look it is for; NULL: a sample of all GPUs, or the look was cancelled */
     unsigned first_gpu, last_gpu;
-    uint64_t took_usec; /* what asking NVML took */
+    uint64_t took_usec; /* how long asking NVML took */
     struct nvml_sample samples[LEDGER_GPUS];
 };
 
 /* Load `library` (NULL: libnvidia-ml.so.1, by the linker's rules). Fails where there is no driver. */
 int nvml_load(struct nvml **nvml, const char *library, struct error *error);
 
-/* The first job, in the thread: initialise and list the cards. */
+/* The thread's first job: initialise NVML and list the GPUs. */
 struct nvml_list_job {
     struct worker_job job;
     struct gpu_sampler *sampler;
-    struct error error;       /* status 0: done */
-    unsigned count, left_out; /* in `cards`, and beyond */
+    struct error error;       /* status 0: no error */
+    unsigned count, left_out; /* in `cards`; and those that did not fit */
     struct nvml_card cards[LEDGER_GPUS];
     char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
 };
 
-/* Runs a list of jobs: a first one that lists, then ones that sample. For worker_start(). */
+/* Runs a list of jobs for worker_start(): the very first job lists, all later ones sample. */
 void nvml_run(struct worker_job *first, void *nvml);
 
 void nvml_sample_free(struct nvml_job *job);
-/* Its thread has ended. The library stays loaded. */
+/* Call when its thread has ended. The library stays loaded. */
 void nvml_free(struct nvml *nvml);

@@ -16,19 +16,20 @@
 #define SAMPLE_INTERVAL_USEC UINT64_C(5000000)
 #define SAMPLE_TIMEOUT_USEC UINT64_C(1000000)
 #define STOP_SECONDS 2
-/* From a notice to its sample: longer than a client keeps quiet after one (NOTICE_PAUSE_NS there), so that
- * what happens meanwhile is seen as well. And between samples that were asked for by notices. */
+/* How long after a notice the sample is taken: longer than a client waits between notices (NOTICE_PAUSE_NS in the
+ * interceptor), so that the sample shows what happens meanwhile too. And the least time between samples that notices
+ * asked for. */
 #define NOTICE_DELAY_USEC UINT64_C(25000)
 #define NOTICE_INTERVAL_USEC UINT64_C(50000)
-/* NVML holds the driver's locks for as long as it takes: programs' allocations wait for those. So after a sample
- * it is left alone for so many times as long, and one of 30 ms is not taken again within a second. */
+/* NVML holds the driver's locks while it answers, and programs' allocations wait for those locks. So after a sample
+ * NVML is left alone for this many times as long as the sample took: one of 30 ms is not repeated within a second. */
 #define PAUSE_FACTOR 35
-/* Whoever waits for a sample gets the last one meanwhile; not where it costs next to nothing. */
+/* A sample is dear if it takes longer than this: while NVML is left alone, those who wait for one get the last one. */
 #define DEAR_USEC UINT64_C(5000)
-/* Samples in a row for observers that want another; after that they wait for the next. */
+/* How many samples in a row observers can ask for; after that they wait for the next regular one. */
 #define TRIES_MAX 5
 
-/* Somebody who waits for a fresh sample. */
+/* A caller that waits for a fresh sample. */
 struct waiter {
     STAILQ_ENTRY(waiter) next;
     void (*done)(void *argument);
@@ -42,18 +43,18 @@ struct gpu_sampler {
     struct nvml *nvml;
     struct worker *worker;
     struct waiters waiting; /* for the sample under way */
-    struct waiters later;   /* came after it began: for the next */
+    struct waiters later;   /* came after that sample began: for the next one */
     bool is_sampling;
-    bool has_listed, has_sampled; /* at the start */
+    bool has_listed, has_sampled; /* during the start */
     struct error list_error;
     sd_event_source *interval, *timeout, *soon;
     bool is_awaited;      /* `soon` is set */
-    bool is_wanted;       /* `soon` came while a sample was under way */
+    bool is_wanted;       /* `soon` fired while a sample was under way */
     bool is_asked_again;  /* an observer of the sample wants another */
-    unsigned tries;       /* samples in a row that were asked for again */
-    uint64_t begun_usec;  /* the last sample */
-    uint64_t took_usec;   /* what that took */
-    uint64_t rested_usec; /* when NVML may be asked again after it */
+    unsigned tries;       /* how many samples in a row were asked for again */
+    uint64_t begun_usec;  /* when the last sample began */
+    uint64_t took_usec;   /* how long that sample took */
+    uint64_t rested_usec; /* when NVML may be asked again after that sample */
     bool is_dear;         /* samples take more than DEAR_USEC */
 };
 
@@ -120,7 +121,7 @@ static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_samp
 static void begin_sample(struct gpu_sampler *sampler);
 static void sample_soon(struct gpu_sampler *sampler);
 
-/* What counts is what the cheaper of two samples took: the thread of one may not have been run for a moment. */
+/* Count the cheaper of the last two samples: during the other one the thread may not have been running for a moment. */
 static void rest_after(struct gpu_sampler *sampler, uint64_t took_usec)
 {
     uint64_t usec = took_usec < sampler->took_usec ? took_usec : sampler->took_usec;
@@ -148,7 +149,7 @@ static void on_sampled(struct worker_job *worker_job)
     if (sampler->tries > 0 && sampler->tries < TRIES_MAX)
         sample_soon(sampler);
     if (sampler->is_dear)
-        answer(&sampler->later); /* this one ended after they came */
+        answer(&sampler->later); /* this sample ended after they came */
     if (!STAILQ_EMPTY(&sampler->later)) {
         STAILQ_CONCAT(&sampler->waiting, &sampler->later);
         begin_sample(sampler);
@@ -187,7 +188,8 @@ static void begin_sample(struct gpu_sampler *sampler)
     worker_submit(sampler->worker, &job->job);
 }
 
-/* NVML hangs with the driver. What was known stays, marked; its answer, should one come, makes all well. */
+/* NVML hangs with the driver. The last numbers stay, marked as unhealthy; if NVML answers later, the GPUs are healthy
+ * again. */
 static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct gpu_sampler *sampler = userdata;
@@ -337,7 +339,7 @@ static void on_listed(struct worker_job *worker_job)
     free(list);
 }
 
-/* Run the loop until `*is_done`: a driver that nobody has used so far needs seconds for its first answer. */
+/* Run the loop until `*is_done`: a driver that has not been used yet needs seconds for its first answer. */
 static int wait_for(struct daemon *daemon, const bool *is_done)
 {
     uint64_t end = daemon_now_usec() + START_USEC;
@@ -426,7 +428,7 @@ void gpu_stop(struct daemon *daemon)
     sampler->soon = sd_event_source_disable_unref(sampler->soon);
     answer(&sampler->waiting);
     answer(&sampler->later);
-    bool has_stopped = worker_stop(sampler->worker, STOP_SECONDS); /* not from inside a hung driver */
+    bool has_stopped = worker_stop(sampler->worker, STOP_SECONDS); /* false if it is inside a hung driver */
     sd_event_source_disable_unref(sampler->timeout);
     daemon->sampler = NULL;
     if (!has_stopped)

@@ -1,8 +1,8 @@
-/* sampler.h - the GPUs as NVML shows them: which there are, at the start, and how they are, every 5 s.
+/* sampler.h - the GPUs as NVML shows them: which there are, once at the start, and how they are, every 5 s.
  *
- * sample   what NVML says of all GPUs, taken by the helper thread. Before one is asked for,
- *          CHANGE_SAMPLE_BEGINS is published, and CHANGE_GPUS_SAMPLED once daemon.gpus shows it
- * look     what NVML says of one GPU, for one who asks; it changes nothing */
+ * sample   what NVML says of all GPUs, taken by the helper thread. CHANGE_SAMPLE_BEGINS is published before it is asked
+ *          for, and CHANGE_GPUS_SAMPLED when daemon.gpus shows it
+ * look     what NVML says of one GPU, for one caller; it changes nothing */
 #pragma once
 
 #include "base/error.h"
@@ -11,27 +11,27 @@ struct daemon;
 struct gpu;
 struct nvml_sample;
 
-/* Load NVML, list the GPUs and take a first sample, all before the loop serves anybody. `library` NULL: the
- * driver's. Fails when it takes above 30 s. */
+/* Load NVML, list the GPUs and take a first sample, all before the loop serves anybody. `library` NULL: the driver's.
+ * Fails when listing or sampling takes longer than 30 s. */
 int gpu_start(struct daemon *daemon, const char *library, struct error *error);
 void gpu_stop(struct daemon *daemon);
 
-/* Say in the log, once a GPU, that NVML does not tell what processes hold there. */
+/* Log, once per GPU, that NVML does not say how much each process holds there. */
 void gpu_tell_silence(struct gpu *gpu, const char *why);
 
-/* Have a fresh sample taken and call `done` when it is there, or after a second without an answer (the GPUs
- * are then unhealthy and keep their last numbers). Where samples take long, the last one is fresh for some time:
- * at most as long as 35 times what it took. */
+/* Have a fresh sample taken and call `done` when it is there, or after a second without an answer (the GPUs are then
+ * unhealthy and keep their last numbers). Where samples take long, the last one counts as fresh for a while: at most 35
+ * times as long as it took. */
 void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argument);
 
-/* Have a sample taken within 100 ms, or later where samples take long, once for all who ask meanwhile. */
+/* Have a sample taken within 100 ms, or later where samples take long. One sample serves all who ask meanwhile. */
 void gpu_sample_soon(struct daemon *daemon);
-/* The same, of an observer to whom this sample did not tell all; granted a few times in a row. */
+/* The same for an observer for whom the present sample was not enough; granted a few times in a row. */
 void gpu_sample_again(struct daemon *daemon);
 
 /* Have a look taken at `gpu`. NULL without memory. */
 struct gpu_look;
 struct gpu_look *gpu_look(struct daemon *daemon, unsigned gpu,
                           void (*done)(void *argument, const struct nvml_sample *sample), void *argument);
-/* `done` will not be called. Not after it was. */
+/* `done` will not be called. Not to be called after `done`. */
 void gpu_look_cancel(struct gpu_look *look);

@@ -17,10 +17,10 @@
 struct audit {
     struct observer observer;
     int fd;
-    bool has_failed; /* and was logged */
+    bool has_failed; /* the last line could not be written, and that was logged */
 };
 
-/* What is written of a kind of change; NULL: nothing. */
+/* What the file says of a kind of change; NULL: nothing. */
 static const char *action_of(enum change_kind kind)
 {
     switch (kind) {
@@ -66,14 +66,14 @@ static json_t *line_of(const struct change *change, const char *action)
     return line;
 }
 
-/* One write, so that a line is whole or not there. */
+/* Write the line in one write, so that it is there whole or not at all. */
 static void add_line(struct audit *audit, const json_t *line)
 {
     cleanup_free char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     size_t length = text ? strlen(text) : 0;
     if (!text)
         return;
-    text[length] = '\n'; /* in place of the end */
+    text[length] = '\n'; /* in place of the terminating zero */
     bool is_written = write(audit->fd, text, length + 1) == (ssize_t)length + 1;
     if (!is_written && !audit->has_failed)
         log_error("the audit file cannot be written: %s", strerror(errno));

@@ -1,4 +1,4 @@
-/* audit.h - a file with a line of JSON for each session that was allocated, denied, or ended, for those who keep
+/* audit.h - the audit file: a line of JSON for each session that was allocated, denied or ended, for administrators who keep
  * such files (docs/gslice.md). The daemon only adds to it. */
 #pragma once
 
@@ -6,6 +6,6 @@
 
 struct daemon;
 
-/* Follow the daemon's changes, where config.daemon.audit_file says where to. */
+/* Follow the daemon's changes, if config.daemon.audit_file names a file. */
 int audit_start(struct daemon *daemon, struct error *error);
 void audit_stop(struct daemon *daemon);

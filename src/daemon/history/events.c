@@ -29,7 +29,7 @@ static const struct {
 #undef CHANGE
 };
 
-/* How many events are kept of one user's. */
+/* How many events of one user are kept. */
 struct holder {
     LIST_ENTRY(holder) next;
     uid_t uid;
@@ -38,16 +38,16 @@ struct holder {
 
 struct event {
     STAILQ_ENTRY(event) next;
-    uint64_t number; /* counts all of this daemon's, from 1 */
+    uint64_t number; /* counts this daemon's events, from 1 */
     struct holder *holder;
     bool is_for_all;
-    char text[]; /* as the stream has it */
+    char text[]; /* as the stream sends it */
 };
 
 struct events {
     struct daemon *daemon;
     struct observer observer;
-    STAILQ_HEAD(, event) kept; /* the oldest first */
+    STAILQ_HEAD(, event) kept; /* oldest first */
     unsigned count;
     uint64_t newest;
     LIST_HEAD(, holder) holders;
@@ -75,7 +75,7 @@ static void drop_holder(struct holder *holder)
     free(holder);
 }
 
-/* The oldest of the user who has most. */
+/* Drop the oldest event of the user who has the most. */
 static void drop_one(struct events *events)
 {
     const struct holder *most = LIST_FIRST(&events->holders), *at;
@@ -104,7 +104,7 @@ static void keep(struct events *events, enum change_kind kind, uid_t owner, cons
     }
     *event = (struct event){
         .number = ++events->newest, .holder = holder, .is_for_all = kinds[kind].audience == ALL};
-    /* The JSON is one line, as the form of the stream wants it. */
+    /* The JSON is one line, as the stream's format demands. */
     snprintf(event->text, bytes, "id: %" PRIu64 "-%" PRIu64 "\ndata: %s\n\n", events->daemon->epoch,
              event->number, json);
     STAILQ_INSERT_TAIL(&events->kept, event, next);
@@ -115,7 +115,7 @@ static void keep(struct events *events, enum change_kind kind, uid_t owner, cons
 
 /* --- From changes to events ------------------------------------------------------------------------ */
 
-/* The fields that events of a kind have beside the common ones. */
+/* The fields that an event of this kind has beside the common ones. */
 static json_t *details_of(const struct change *change)
 {
     switch (change->kind) {
@@ -183,7 +183,8 @@ static char *event_json(const struct events *events, const struct change *change
     return text;
 }
 
-/* False: an event of the kind about the session was kept a moment ago, and this one is not. */
+/* Keep the change as an event. False: an event of this kind about this session was kept a moment ago, so this one is
+ * not kept. */
 static bool tell(struct events *events, const struct change *change)
 {
     struct session *session = change->session;
@@ -200,7 +201,7 @@ static bool tell(struct events *events, const struct change *change)
     return true;
 }
 
-/* Requests for memory that the session was refused since this was asked last. */
+/* Tell of requests for memory that the session was refused since the last call. */
 static void look_for_refusals(struct events *events, struct session *session)
 {
     uint64_t refused = session_refused(session), told = session->refused_told;
@@ -210,7 +211,7 @@ static void look_for_refusals(struct events *events, struct session *session)
              refused - told, refused - told == 1 ? "" : "s", refused - told == 1 ? "was" : "were");
     const struct change change = {CHANGE_MEMORY_DENIED, .session = session, .bytes = refused - told,
                                   .message = message};
-    /* A count that has gone down was written by a program: the ledger's are its. */
+    /* If the count has gone down, a program wrote it: programs can write their ledger. */
     if (refused > told && !tell(events, &change))
         return;
     if (refused > told)

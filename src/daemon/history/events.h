@@ -1,9 +1,9 @@
-/* events.h - what has happened: the last of it, kept as people are told of it.
+/* events.h - what has happened: the latest of it, kept in the form in which users are told.
  *
- * event   one change (changes.h) that people are told of, as a line of JSON that does not change any more
+ * event   a change (changes.h) that users are told of, as a line of JSON that does not change any more
  *
- * An event belongs to somebody, who sees it; root sees all. EVENTS_KEPT are kept. When there are more, one of
- * the user of whom most are kept goes, so that nobody can push another's out. */
+ * An event belongs to a user, who can see it; root can see all. EVENTS_KEPT are kept. When there are more, the oldest event
+ * of the user who has the most is dropped, so that no user can push out another's. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,9 +18,9 @@ struct daemon;
 
 /* Follow the daemon's changes. */
 int events_start(struct daemon *daemon, struct error *error);
-void events_stop(struct daemon *daemon); /* those that are kept stay */
+void events_stop(struct daemon *daemon); /* the events that are kept stay */
 void events_free(struct daemon *daemon);
 
-/* The oldest event after number `*last` that `uid` may see, as the stream of /v1/events has it; `*last`
- * becomes its number. It is valid until the loop goes on. NULL: there is none yet. */
+/* The oldest event after number `*last` that `uid` may see, in the form of /v1/events; `*last` becomes its number.
+ * Valid until the loop goes on. NULL: there is none yet. */
 const char *events_next(const struct daemon *daemon, uid_t uid, uint64_t *last);

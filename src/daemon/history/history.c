@@ -25,30 +25,31 @@
 #define ACCURACY_USEC UINT64_C(50000)
 #define STOP_SECONDS 5
 #define PRUNE_SECONDS 60
-/* A loop that was held up longer was so with the whole machine: nobody knows what was used. */
+/* If the loop was held up for longer than this, so was the whole machine: nobody knows what was used then. */
 #define TICK_MS_MAX 60000
-/* Samples taken at once: each is of a session on one GPU. */
+/* How many samples are taken in one go; a sample is of a session on one GPU. */
 #define SAMPLES_AT_ONCE 128
 
-/* A tick under way, of each level. */
+/* The tick of each level that is under way. */
 struct level {
-    uint64_t milliseconds; /* that it has */
+    uint64_t milliseconds; /* how long it is so far */
 };
 
-/* The samples of one second, while they are taken: some sessions a round of the loop, for there may be thousands. */
+/* The samples of one second, while they are being taken: of some sessions in each round of the loop, because there may
+ * be thousands. */
 struct pass {
     bool is_under_way;
-    int64_t before; /* when the last one was */
+    int64_t before; /* the time of the last pass */
     uint64_t milliseconds;
     struct history_tick *tick; /* NULL without memory */
-    uint64_t session;          /* the number of the last that was sampled, and its ID */
+    uint64_t session;          /* the last session that was sampled: its number, and its ID */
     char session_id[SESSION_ID_TEXT];
 };
 
 struct history {
     struct daemon *daemon;
     struct observer observer;
-    struct history_file *file; /* the thread's once it runs */
+    struct history_file *file; /* the thread's when it runs */
     struct worker *worker;
     sd_event_source *timer;
     struct soon *next_part;
@@ -56,9 +57,9 @@ struct history {
     struct lines lines;
     struct level levels[SAMPLES_LEVELS];
     int64_t last_at, flushed_at, pruned_at;  /* seconds since 1970 */
-    uint64_t last_ms;                        /* of the clock that does not jump */
-    struct history_tick *ticks, **ticks_end; /* not given to the thread yet */
-    bool has_failed;                         /* the last writing; said once */
+    uint64_t last_ms;                        /* by the clock that does not jump */
+    struct history_tick *ticks, **ticks_end; /* not handed to the thread yet */
+    bool has_failed;                         /* the last write failed, and that was logged */
 };
 
 /* --- The thread ------------------------------------------------------------------------------------ */
@@ -75,7 +76,7 @@ struct history_job {
                  struct error *error);
     struct history_ask ask;
     char *answer;       /* JSON */
-    struct error error; /* status 0: all is well */
+    struct error error; /* status 0: no error */
 };
 
 static void answer(struct history_file *file, struct history_job *job)
@@ -139,7 +140,7 @@ static void on_job_done(struct worker_job *worker_job)
     free(job);
 }
 
-/* A job with all that waits to be written. NULL without memory. */
+/* Make a job with everything that waits to be written. NULL without memory. */
 static struct history_job *make_job(struct history *history)
 {
     struct history_job *job = calloc(1, sizeof(*job));
@@ -161,7 +162,7 @@ static void flush(struct history *history)
     const struct config_daemon *config = &history->daemon->config.daemon;
     struct history_job *job = make_job(history);
     if (!job)
-        return; /* more waits the next time */
+        return; /* it is written next time, with what comes until then */
     if (history->last_at - history->pruned_at >= PRUNE_SECONDS) {
         job->bounds = (struct history_bounds){config->history_bytes, config->history_days};
         history->pruned_at = history->last_at;
@@ -183,7 +184,7 @@ static struct history_tick *make_tick(struct history *history, enum samples_leve
     return tick;
 }
 
-/* It is whole: the thread may have it. */
+/* The tick is complete: the thread may have it. */
 static void keep_tick(struct history *history, struct history_tick *tick)
 {
     if (!tick)
@@ -233,7 +234,7 @@ static bool sample_session_gpus(struct history *history, const struct session *s
     return true;
 }
 
-/* The samples of the next sessions, in the order of the lines. Returns whether there are more. */
+/* Sample the next sessions, in the order of the lines. Returns whether there are more. */
 static bool sample_part(struct history *history)
 {
     struct pass *pass = &history->pass;
@@ -248,7 +249,7 @@ static bool sample_part(struct history *history)
     return true;
 }
 
-/* What sessions that ended within the tick used in it. */
+/* Write what sessions that ended within the tick used in it. */
 static void write_ended(struct history *history, uint64_t milliseconds, struct history_tick *tick)
 {
     for (size_t i = 0; i < history->lines.count; i++) {
@@ -273,7 +274,7 @@ static void end_level(struct history *history, enum samples_level level)
     keep_tick(history, tick);
 }
 
-/* The second that ends about now: a timer may be a little early, and late. */
+/* The second that ends about now: a timer may be a little early or late. */
 static int64_t nearest_second(void)
 {
     struct timespec now;
@@ -301,7 +302,7 @@ static void end_pass(struct history *history)
 static void on_next_part(void *context)
 {
     struct history *history = context;
-    if (!history->pass.is_under_way) /* it was finished at once */
+    if (!history->pass.is_under_way) /* finish_pass() has finished it */
         return;
     if (sample_part(history))
         soon_wake(history->next_part);
@@ -318,7 +319,7 @@ static void finish_pass(struct history *history)
     end_pass(history);
 }
 
-/* The end of a tick of a second, and of longer ones where the time says so. */
+/* End a tick of a second, and start to sample for it; longer ticks end with it where the time says so. */
 static void begin_pass(struct history *history)
 {
     int64_t now = nearest_second(), before = history->last_at;
@@ -345,8 +346,8 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct history *history = userdata;
     begin_pass(history);
-    /* At the begin of the next second of the wall clock: ticks end where minutes do. By a timer that does not wait for what
-     * that clock was set back. */
+    /* Fire when the next second of the wall clock begins, so that ticks end where minutes do. The timer is relative, so
+     * it does not wait longer if that clock is set back. */
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     sd_event_source_set_time_relative(source, SECOND_USEC - (uint64_t)now.tv_nsec / 1000);

@@ -1,8 +1,8 @@
-/* history.h - how much sessions and GPUs used as time went by: one sample of each a second, kept in a file of
- * its own for a month and within a bound of bytes (samples.h, history_file.h).
+/* history.h - how much sessions and GPUs used over time: one sample of each per second, kept in a file of its own for a
+ * month and within a bound of bytes (samples.h, history_file.h).
  *
- * The loop takes samples and adds them up; a helper thread writes and reads the file. What was not written
- * when the daemon is killed, HISTORY_FLUSH_SECONDS at most, is lost. */
+ * The loop takes samples and adds them up; a helper thread writes and reads the file. If the daemon is killed, what it has
+ * not written yet is lost: HISTORY_FLUSH_SECONDS at most. */
 #pragma once
 
 #include <jansson.h>
@@ -15,18 +15,19 @@
 
 struct daemon;
 
-/* Begin to follow the daemon. Where the file cannot be used, or the settings say so, nothing is kept, which is
- * no error. */
+/* Start to follow the daemon. If the file cannot be used, or the settings say so, no history is kept; that is not an
+ * error. */
 int history_start(struct daemon *daemon, struct error *error);
-/* Write what there is, answer who waits, and end. */
+/* Write what is left, answer those who wait, and end. */
 void history_stop(struct daemon *daemon);
 
-/* Told in the loop's thread: the answer as JSON, written by the helper thread, as it may be long; or in `error`, of which
- * the status is not 0, why there is none. */
+/* Called in the loop's thread. `answer` is JSON, which the helper thread writes, because it may be long; if `error` has
+ * a status other than 0, it says why there is no answer. */
 typedef void (*history_done)(void *argument, const char *answer, const struct error *error);
 
 enum history_question { HISTORY_PLOT, HISTORY_USAGE };
 
-/* Ask about the last `since_seconds`, up to the last sample; `ask` says what but not when. */
+/* Ask about the last `since_seconds`, up to the last sample. `ask` says what is asked for; its times are filled in
+ * here. */
 int history_ask(struct daemon *daemon, enum history_question question, struct history_ask *ask,
                 int64_t since_seconds, history_done done, void *argument, struct error *error);

@@ -15,11 +15,12 @@
 
 #define LAYOUT 1
 #define DAY_SECONDS 86400
-/* What is asked of a level's whole time is asked a moment after it began. */
+/* Ticks are kept a little longer than their level says, because a question about that whole time is read a moment
+ * later. */
 #define KEPT_LONGER_SECONDS 120
-/* Of the rows of the level that takes most, how many go at once where there is too much. */
+/* If the file is too large, which part of the rows of the level that takes most goes at once. */
 #define PRUNED_PART 8
-/* A tick's key: the level above, its end below. */
+/* A tick's key: its level in the high bits, its end in the low ones. */
 #define LEVEL_SHIFT 40
 
 static const char schema[] =
@@ -94,7 +95,7 @@ static void close_database(struct history_file *file)
 
 static int open_database(struct history_file *file, const char *path, struct error *error)
 {
-    /* SQLite makes its other files with the mode of this one; it tells who ran what. */
+    /* SQLite gives its other files the mode of this one; it says which user ran what. */
     cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return error_set_errno(error, errno, "cannot open the history's file %s", path);
@@ -170,7 +171,7 @@ static bool put_series(struct history_file *file, const struct history_series *s
     return run(file, PUT_SERIES);
 }
 
-/* The series of a minute are as young as it is. */
+/* Note in the series of a minute's tick that they had samples then. */
 static bool touch_series(struct history_file *file, const struct history_tick *tick)
 {
     struct sample sample;
@@ -225,7 +226,7 @@ static int execute(struct history_file *file, char *sql, struct error *error)
     return result == SQLITE_OK ? 0 : failed(file, error);
 }
 
-/* The oldest rows of the level that takes most. */
+/* Remove the oldest rows of the level that takes the most room. */
 static int remove_some(struct history_file *file, struct error *error)
 {
     int64_t level = read_number(
@@ -287,12 +288,12 @@ int history_file_list(struct history_file *file,
     return sqlite3_finalize(row) == SQLITE_OK ? 0 : failed(file, error);
 }
 
-/* Where each level is read: ticks that end after `from`, up to `to`. */
+/* What is read of each level: ticks that end after `from`, up to `to`. */
 struct parts {
     int64_t from[SAMPLES_LEVELS], to[SAMPLES_LEVELS];
 };
 
-/* The end of the level's first tick that ends at `at` or later; `otherwise` without one. */
+/* The end of the level's first tick that ends at `at` or later; `otherwise` if there is none. */
 static int64_t first_end(struct history_file *file, int level, int64_t at, int64_t otherwise)
 {
     char sql[128];
@@ -302,7 +303,8 @@ static int64_t first_end(struct history_file *file, int level, int64_t at, int64
     return read_number(file, sql, otherwise);
 }
 
-/* When the level's first tick that ends after `from` begins; INT64_MAX without one. A daemon's first is short. */
+/* When the level's first tick that ends after `from` begins; INT64_MAX if there is none. A daemon's first tick is
+ * short. */
 static int64_t first_begin(struct history_file *file, int level, int64_t from)
 {
     char sql[160];
@@ -314,7 +316,7 @@ static int64_t first_begin(struct history_file *file, int level, int64_t from)
     return read_number(file, sql, INT64_MAX);
 }
 
-/* Whether the level knows all that there is after `from`. */
+/* Whether the level has everything that any coarser level has after `from`. */
 static bool knows_all(struct history_file *file, int level, int64_t from)
 {
     int64_t begin = first_begin(file, level, from);
@@ -324,7 +326,8 @@ static bool knows_all(struct history_file *file, int level, int64_t from)
     return knows;
 }
 
-/* The coarsest level first, until the end of its tick in which the next finer one's first begins. */
+/* Begin with the coarsest level, up to the end of the tick in which the next finer level's first tick begins; and so
+ * on. */
 static struct parts find_parts(struct history_file *file, int64_t from, int64_t to)
 {
     struct parts parts;
@@ -344,7 +347,8 @@ static struct parts find_parts(struct history_file *file, int64_t from, int64_t 
             begin = to;
         parts.to[level] = begin;
     }
-    for (int level = 0; level < SAMPLES_LEVELS; level++) { /* nothing coarser is needed behind it */
+    /* A finer level that has everything makes the coarser ones unnecessary. */
+    for (int level = 0; level < SAMPLES_LEVELS; level++) {
         if (!knows_all(file, level, from))
             continue;
         parts.from[level] = from;

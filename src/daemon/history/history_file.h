@@ -1,7 +1,7 @@
 /* history_file.h - the history's own SQLite file: series and ticks (samples.h), as many as may be kept.
  *
- * Apart from the state file, because nothing depends on it: it is written without waiting for the disk, and
- * one that is damaged is put aside and begun anew. All of this is for the history's helper thread. */
+ * It is separate from the state file because nothing depends on it: it is written without waiting for the disk, and a
+ * damaged one is put aside and a new one begun. Only the history's helper thread uses it. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ struct history_series {
     char gpu_uuid[GPU_UUID_TEXT];
 };
 
-/* What there is behind it of a level, as a list to be written. */
+/* A tick, as part of a list of ticks to be written. */
 struct history_tick {
     struct history_tick *next;
     enum samples_level level;
@@ -34,34 +34,34 @@ struct history_tick {
     struct sample_bytes row;
 };
 
-/* What is kept at most. */
+/* The most that is kept. */
 struct history_bounds {
     uint64_t bytes;
     uint32_t days;
 };
 
-/* Open or make the file. `*next_series` is a number that no series in it has. */
+/* Open or make the file. `*next_series` is a number that no series in the file has. */
 int history_file_open(const char *path, struct history_file **file, uint32_t *next_series,
                       struct error *error);
 void history_file_close(struct history_file *file);
 
-/* Write series (new, or with another name) and ticks, all or none. */
+/* Write series (new ones, or with a new name) and ticks: all or none. */
 int history_file_append(struct history_file *file, const struct history_series *series,
                         const struct history_tick *ticks, struct error *error);
 
-/* Remove what is too old at `now`, and of the rest the oldest until it is within the bound of bytes. */
+/* Remove what is too old at `now`; then, of the rest, the oldest until the file is within its bound of bytes. */
 int history_file_prune(struct history_file *file, int64_t now, const struct history_bounds *bounds,
                        struct error *error);
-/* What its series and ticks take. */
+/* How many bytes its series and ticks take. */
 uint64_t history_file_bytes(struct history_file *file);
 
-/* Call `take` for each series, by session and GPU, and of these the oldest first. */
+/* Call `take` for each series, sorted by session and GPU, and then oldest first. */
 int history_file_list(struct history_file *file,
                       void (*take)(const struct history_series *series, void *context), void *context,
                       struct error *error);
 
-/* Call `take` for the ticks of which the end is after `from` and not after `to`, oldest first: each moment is
- * in one tick, of the finest level that is still kept for it. */
+/* Call `take` for the ticks that end after `from` and not after `to`, oldest first. Each moment is in one tick only, of
+ * the finest level that is still kept for it. */
 int history_file_read(struct history_file *file, int64_t from, int64_t to,
                       void (*take)(const struct history_tick *tick, void *context), void *context,
                       struct error *error);

@@ -12,7 +12,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
 
-/* A percent of a millisecond. */
+/* One percent of a millisecond. */
 #define NS_PER_MS_PERCENT UINT64_C(10000)
 
 /* --- Lines ----------------------------------------------------------------------------------------- */
@@ -44,7 +44,7 @@ static void put_series(struct lines *lines, const struct line *line, const struc
     lines->series = series;
 }
 
-/* A new line at place `at`. NULL without memory. */
+/* Make a new line at place `at`. NULL without memory. */
 static struct line *insert_line(struct lines *lines, size_t at, const struct session *session, unsigned gpu)
 {
     if (lines->count == lines->room) {
@@ -61,7 +61,7 @@ static struct line *insert_line(struct lines *lines, size_t at, const struct ses
     *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = lines->next_series++};
     if (session) {
         line->name_hash = hash_of(session->name);
-        /* Those of a restored session were counted by the daemon before. */
+        /* An earlier daemon has counted what a restored session was refused until now. */
         line->refused = session->number < lines->oldest_new ? session_refused(session) : 0;
     }
     put_series(lines, line, session);
@@ -118,7 +118,7 @@ static uint64_t rise(uint64_t now, uint64_t *before)
     return by;
 }
 
-/* What NVML shows of the session's processes on a GPU whose time nobody measures. */
+/* GPU time of the session's processes as NVML shows it, on a GPU whose time nothing else measures. */
 static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, uint64_t milliseconds)
 {
     const struct daemon *daemon = session->daemon;
@@ -140,7 +140,7 @@ struct sample line_sample_session(struct line *line, const struct session *sessi
     sample.used_bytes = sample.peak_bytes = session_used(session, line->gpu);
     sample.gpu_ns = rise(standing_used_ns(session, line->gpu), &line->gpu_ns);
     sample.nvml_ns = nvml_ns_of(session, line->gpu, milliseconds);
-    if (line->gpu == 0) { /* of the whole session */
+    if (line->gpu == 0) { /* these two are about the whole session */
         sample.waited_ns = rise(standing_of(session).waited_ns, &line->waited_ns);
         sample.refused = rise(session_refused(session), &line->refused);
     }

@@ -8,20 +8,21 @@
 #define MS_PER_SECOND 1e3
 #define HOUR_SECONDS 3600.0
 
-/* What samples of one group came to, in a stretch of time. */
+/* What the samples of one group add up to, in a stretch of time. */
 struct amount {
     double byte_seconds, seconds;
     uint64_t peak_bytes, gpu_ns, nvml_ns, waited_ns, refused, processes;
 };
 
-/* Series that are one line of the answer: of one session and GPU, or of what usage is asked by. */
+/* The series that make up one line of the answer: those of one session and GPU; for usage, those of one
+ * session, user or GPU. */
 struct group {
-    struct history_series first; /* of its series, for what they have in common */
+    struct history_series first; /* one of its series, for what all of them have in common */
     struct amount all;
-    struct amount *points; /* of a plot's line; NULL: it is not among those that used most */
-    size_t number;         /* its place before they were sorted */
-    int64_t tick;          /* the last that it had a sample in */
-    uint64_t tick_bytes;   /* its peaks in that, together */
+    struct amount *points; /* for a line of a plot; NULL: the group is not among those that used most */
+    size_t number;         /* its place before sorting */
+    int64_t tick;          /* the last tick that it had a sample in */
+    uint64_t tick_bytes;   /* the sum of its peaks in that tick */
     uint64_t tick_processes;
 };
 
@@ -34,10 +35,10 @@ struct query {
     bool (*is_same)(const struct query *query, const struct history_series *a,
                     const struct history_series *b);
     bool is_out_of_memory;
-    /* Of a plot. */
+    /* For a plot: */
     int64_t step;
     size_t point_count;
-    double *covered; /* seconds that ticks tell of, by point */
+    double *covered; /* how many seconds the ticks cover, per point */
 };
 
 /* --- Which series ---------------------------------------------------------------------------------- */
@@ -102,7 +103,7 @@ static void take_series(const struct history_series *series, void *context)
         query->is_out_of_memory |= is_wanted;
         return;
     }
-    strcpy(group->first.name, series->name); /* the latest */
+    strcpy(group->first.name, series->name); /* the latest name */
     query->group_of[series->id] = (int32_t)(group - query->groups);
 }
 
@@ -153,7 +154,7 @@ static void take_tick(const struct history_tick *tick, void *context)
     }
 }
 
-/* A tick of a loop that was held up is of several points: an even part for each. */
+/* If the loop was held up, a tick covers several points: each gets an equal part. */
 static void take_tick_of_plot(const struct history_tick *tick, void *context)
 {
     struct query *query = context;
@@ -208,7 +209,7 @@ static bool is_empty(const struct amount *amount)
            amount->refused == 0 && amount->processes == 0;
 }
 
-/* GPUs first, then the sessions that used most. */
+/* GPUs first, then sessions, those that used most first. */
 static int compare_use(const void *a, const void *b)
 {
     const struct group *left = a, *right = b;
@@ -278,7 +279,7 @@ free_places:
     free(places);
 }
 
-/* Room for the lines of all GPUs and of the sessions that used most. */
+/* Make room for the lines of all GPUs, and of the sessions that used most. */
 static int choose_lines(struct query *query)
 {
     unsigned sessions = 0;

@@ -1,4 +1,4 @@
-/* history_query.h - answers from the history's file, for its helper thread. */
+/* history_query.h - answers from the history's file; for the history's helper thread. */
 #pragma once
 
 #include <jansson.h>
@@ -16,17 +16,17 @@ enum history_by { HISTORY_BY_SESSION, HISTORY_BY_USER, HISTORY_BY_GPU };
 
 struct history_ask {
     int64_t from, to;                 /* seconds since 1970 */
-    uid_t uid;                        /* who asks: root sees all sessions, others their own */
-    unsigned points;                  /* at most so many */
-    unsigned sessions;                /* at most so many, those that used most */
-    char session_id[SESSION_ID_TEXT]; /* that one alone; "": any */
+    uid_t uid;                        /* the user who asks: root sees all sessions, others their own */
+    unsigned points;                  /* how many at most */
+    unsigned sessions;                /* how many at most: those that used most */
+    char session_id[SESSION_ID_TEXT]; /* only that one; "": any */
     enum history_by by;
 };
 
-/* What was used as time went by, for plots. */
+/* What was used over time, for plots. */
 int history_query_plot(struct history_file *file, const struct history_ask *ask, json_t **answer,
                        struct error *error);
 
-/* What was used in all, a row for each session, user or GPU. */
+/* What was used in all, one row per session, user or GPU. */
 int history_query_usage(struct history_file *file, const struct history_ask *ask, json_t **answer,
                         struct error *error);

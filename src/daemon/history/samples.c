@@ -5,8 +5,8 @@
 
 #define HOUR_SECONDS 3600u
 #define DAY_SECONDS 86400u
-#define NUMBER_BYTES_MAX 10 /* 64 bits, seven to a byte */
-#define NUMBERS 8           /* of a sample */
+#define NUMBER_BYTES_MAX 10 /* 64 bits, seven per byte */
+#define NUMBERS 8           /* per sample */
 
 const struct samples_level_times samples_levels[SAMPLES_LEVELS] = {
     [SAMPLES_SECONDS] = {1, HOUR_SECONDS},
@@ -54,7 +54,7 @@ struct sample sample_sum_take(struct sample_sum *sum, uint32_t series)
 
 /* --- Bytes ----------------------------------------------------------------------------------------- */
 
-/* Seven bits a byte, the lowest first; the highest bit says that more follow. */
+/* Seven bits per byte, the lowest first; the highest bit of a byte says that more follow. */
 static size_t write_number(uint8_t *bytes, uint64_t number)
 {
     size_t length = 0;

@@ -23,12 +23,13 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
 
-/* Beyond what http_crowd.h and, for the control socket, descriptor_bounds.h allow: those of root, and those that are about to go. */
+/* Connections beyond those that http_crowd.h and, for the control socket, descriptor_bounds.h allow: those of root, and
+ * those that are about to be closed. */
 #define MORE_CONNECTIONS_MAX 512u
 #define IDLE_SECONDS 30
 #define TURNED_AWAY_MAX 16
 #define TURNED_AWAY_USEC UINT64_C(1000000)
-/* So long may libmicrohttpd go from one connection to the next; then the rest of them wait for their turns. */
+/* How long libmicrohttpd may go from one connection to the next; then the rest wait for their turns. */
 #define RUN_USEC UINT64_C(1000)
 
 /* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
@@ -37,12 +38,12 @@ struct server {
     struct MHD_Daemon *mhd;
     enum http_door door;
     struct listener *listener;
-    struct http_crowd *crowd; /* of TCP */
-    struct http_guest
-        *entering_guest;  /* whom on_enter_tcp() is about to hand over; NULL: libmicrohttpd has it */
-    struct peer entering; /* whom on_enter() is */
-    struct http_relay *entering_relay; /* NULL: that one needs none, or libmicrohttpd has it */
-    int turned_away[TURNED_AWAY_MAX];  /* the last ones, with 1 added; 0: none */
+    struct http_crowd *crowd; /* for TCP */
+    /* The guest that on_enter_tcp() is about to hand over; NULL: libmicrohttpd has it. */
+    struct http_guest *entering_guest;
+    struct peer entering;              /* the peer that on_enter() is about to hand over */
+    struct http_relay *entering_relay; /* NULL: that peer needs none, or libmicrohttpd has it */
+    int turned_away[TURNED_AWAY_MAX];  /* the last ones, as descriptor + 1; 0: none */
     unsigned turned_away_count;
     sd_event_source *turned_away_end;
     sd_event_source *ready, *timer;
@@ -53,10 +54,10 @@ struct http {
     http_handler handle;
     struct http_turns *turns;
     struct server servers[HTTP_DOORS];
-    uint64_t run_began_usec; /* when libmicrohttpd was called last */
+    uint64_t run_began_usec; /* when libmicrohttpd was last called */
     bool is_stopping;
-    char token[SESSION_TOKEN_TEXT];  /* of HTTP_TOKEN */
-    char address[HTTP_ADDRESS_TEXT]; /* the same; "": it is not served */
+    char token[SESSION_TOKEN_TEXT];  /* for HTTP_TOKEN */
+    char address[HTTP_ADDRESS_TEXT]; /* the same; "": not served */
 };
 
 /* --- Connections that wait ------------------------------------------------------------------------- */
@@ -93,9 +94,9 @@ bool http_has_run_long(const struct http_request *request)
     return daemon_now_usec() - request->daemon->http->run_began_usec > RUN_USEC && !http_is_stopping(request);
 }
 
-/* What a connection is known by in on_connection(). */
+/* What on_connection() knows a connection by. */
 struct entered {
-    struct http_guest *guest; /* over TCP; NULL: of the control socket, by `uid` */
+    struct http_guest *guest; /* over TCP; NULL: it came by the control socket, from `uid` */
     uid_t uid;
     struct http_relay *relay; /* NULL: libmicrohttpd has the client's own connection */
 };
@@ -142,7 +143,7 @@ static struct http_request *begin_request(struct server *server, struct MHD_Conn
     return request;
 }
 
-/* A body that is too long is read on for a while, so that its sender comes to read our answer. */
+/* Go on reading a body that is too long for a while, so that the client gets to read our answer. */
 static enum MHD_Result take_body(struct http_request *request, const char *data, size_t *bytes)
 {
     size_t total = request->body_bytes + *bytes;
@@ -201,7 +202,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return take_body(request, data, bytes);
     if (request->response)
         return queue_answer(request);
-    request->path = url; /* it lives as long as the request */
+    request->path = url; /* libmicrohttpd keeps it as long as the request */
     request->method = method;
     set_asking(request, true);
     if (http_is_stopping(request)) {
@@ -212,7 +213,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return MHD_YES;
 }
 
-/* A request that has come whole, or an answer that goes on. */
+/* The turn of a request that has come whole, or of an answer that goes on. */
 static void on_turn(void *owner)
 {
     struct http_request *request = owner;
@@ -239,7 +240,8 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     *state = NULL;
 }
 
-/* A zero in a path would end it for all that reads it: what has one stays as it was sent, and is found nowhere. */
+/* A zero in a path would end the path for everything that reads it. A path with one stays as it was sent, and no route
+ * matches it. */
 static size_t on_unescape(void *context, struct MHD_Connection *connection, char *text)
 {
     return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
@@ -252,7 +254,7 @@ static void on_mhd_log(void *context, const char *format, va_list arguments)
     log_debug("http: %s", text);
 }
 
-/* --- Who connects ------------------------------------------------------------------------------------ */
+/* --- New connections ------------------------------------------------------------------------------- */
 
 static struct entered enter_as(struct server *server)
 {
@@ -263,8 +265,8 @@ static struct entered enter_as(struct server *server)
     return entered;
 }
 
-/* From when libmicrohttpd has a connection until it closes it, it counts as its user's; one that is relayed, as the relay
- * says; one over TCP, as a guest. */
+/* From when libmicrohttpd has a connection until it closes it, the connection counts as its user's. A relayed one
+ * counts by its relay, one over TCP as a guest. */
 static void on_connection(void *context, struct MHD_Connection *connection, void **state,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -305,8 +307,9 @@ static int on_turned_away_end(sd_event_source *source, uint64_t usec, void *user
     return 0;
 }
 
-/* Whoever has too many is told so before they have said what they want. To clients a connection that is
- * closed by then is none at all, so the last few stay open a little for what they say, which nobody reads. */
+/* A user with too many connections is told so before the client has said what it wants. If the connection were closed
+ * by then, the client would only see a broken connection. So the last few stay open a little for what the client sends,
+ * which nobody reads. */
 static void turn_away(struct server *server, int fd, const struct error *error)
 {
     cleanup_free char *body = http_error_text(error), *text = NULL;
@@ -348,7 +351,8 @@ static void on_enter(void *context, int fd)
             return;
         }
     }
-    MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address)); /* or closes it */
+    /* Closes it on failure. */
+    MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, sizeof(address));
     if (server->entering_relay)
         http_relay_end(server->entering_relay);
     server->entering_relay = NULL;
@@ -361,11 +365,11 @@ static void on_enter_tcp(void *context, int fd)
     socklen_t length = sizeof(address);
     if (getpeername(fd, (struct sockaddr *)&address, &length) == 0)
         server->entering_guest = http_crowd_enter(server->crowd, fd, (struct sockaddr *)&address);
-    if (!server->entering_guest) { /* it has gone already, or there is no memory */
+    if (!server->entering_guest) { /* the client has gone already, or there is no memory */
         close(fd);
         return;
     }
-    MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, length); /* or closes it */
+    MHD_add_connection(server->mhd, fd, (struct sockaddr *)&address, length); /* closes it on failure */
     if (server->entering_guest)
         http_crowd_leave(server->entering_guest);
     server->entering_guest = NULL;
@@ -395,9 +399,8 @@ static void on_due(void *context)
     run(context);
 }
 
-/* Before the loop sleeps: for how long may it? Asked before every event, of which there may be many until
- * ours is dispatched, so what is due now is left to a source that stays pending when it is set again: a timer
- * does not. */
+/* For how long may the loop sleep? sd-event asks this before every event, and there may be many before ours is
+ * dispatched. So what is due now needs a source that stays pending when it is set again, which a timer does not. */
 static int on_prepare(sd_event_source *source, void *userdata)
 {
     struct server *server = userdata;
@@ -518,7 +521,7 @@ bool http_is_idle(struct daemon *daemon)
     return true;
 }
 
-/* The caller has answered every waiting request. */
+/* Call when every waiting request has been answered. */
 static void stop_server(struct server *server)
 {
     if (!server->mhd)

@@ -8,7 +8,7 @@
 #include "daemon/http/pages.h"
 #include "daemon/loop/log.h"
 
-#define STREAM_BLOCK_BYTES 16384 /* a long list in pieces that a browser takes without effort */
+#define STREAM_BLOCK_BYTES 16384 /* so that a browser can take a long list in pieces without effort */
 
 unsigned http_status_of(const char *code)
 {
@@ -40,7 +40,7 @@ static void reply(struct http_request *request, unsigned status, const char *typ
     http_resume(request);
 }
 
-/* Takes `json` over. */
+/* Takes over `json`. */
 static char *json_text(json_t *json)
 {
     char *text = json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
@@ -70,7 +70,8 @@ void http_reply_text(struct http_request *request, unsigned status, const char *
     reply(request, status, type, strdup(text));
 }
 
-/* The connection waits while there is nothing to say, and for its turn where others were written to before it. */
+/* Suspend the connection while there is nothing to send, and until its turn when this call of libmicrohttpd has run
+ * long. */
 static ssize_t on_stream(void *context, uint64_t position, char *bytes, size_t room)
 {
     struct http_request *request = context;
@@ -95,7 +96,7 @@ void http_reply_stream(struct http_request *request, unsigned status, const char
     request->stream_read = read;
     request->stream_gone = gone;
     request->stream_context = context;
-    /* libmicrohttpd sends the last chunk of a body behind the head that HEAD asks for. */
+    /* Answer HEAD without a stream: libmicrohttpd would send the body's last chunk after the header. */
     request->response = strcmp(request->method, "HEAD") == 0
                             ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
                             : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES,

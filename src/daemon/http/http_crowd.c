@@ -7,11 +7,11 @@
 #include <sys/queue.h>
 
 #define KEY_BYTES 16u
-#define NETWORK_BYTES 8u /* of an IPv6 address: what one machine has is below it */
+#define NETWORK_BYTES 8u /* the network part of an IPv6 address: one machine can have all addresses in it */
 
 enum list { SILENT, ASKING, LISTS };
 
-/* Where guests come from. */
+/* An address that guests come from. */
 struct origin {
     LIST_ENTRY(origin) next;
     uint8_t key[KEY_BYTES];
@@ -19,18 +19,18 @@ struct origin {
 };
 
 struct http_guest {
-    TAILQ_ENTRY(http_guest) next; /* in its list, unless it is gone; oldest first */
+    TAILQ_ENTRY(http_guest) next; /* in its list, oldest first; in none when it is gone */
     struct http_crowd *crowd;
     struct origin *origin;
     int fd;
     enum list list;
-    bool is_gone; /* shut down, and has not left yet */
+    bool is_gone; /* its connection is shut down, and it has not left yet */
 };
 
 struct http_crowd {
     TAILQ_HEAD(, http_guest) lists[LISTS];
     LIST_HEAD(, origin) origins;
-    unsigned count; /* without those that are gone */
+    unsigned count; /* without the guests that are gone */
 };
 
 struct http_crowd *http_crowd_new(void)
@@ -49,7 +49,7 @@ void http_crowd_free(struct http_crowd *crowd)
     free(crowd);
 }
 
-/* --- Where they come from -------------------------------------------------------------------------- */
+/* --- Where guests come from ------------------------------------------------------------------------ */
 
 static void make_key(const struct sockaddr *address, uint8_t key[static KEY_BYTES])
 {

@@ -1,9 +1,10 @@
-/* http_crowd.h - who is connected over TCP, where nobody knows which user it is.
+/* http_crowd.h - the connections over TCP, where nobody knows which user is at the other end.
  *
- * guest   a connection; it asks from when its request has come whole until it is answered, and is silent else
+ * guest   a connection. It is asking from when its request has come whole until it has been answered, and silent otherwise
  *
- * For one more than there is room for the oldest of the silent guests goes, or where all ask the oldest of those: of whichever
- * address has most of them. So whoever holds connections, or sends and reads a byte at a time, keeps nobody else out. */
+ * When there is no room for one more, the oldest silent guest has to go; if all are asking, the oldest of those. It is one
+ * from the address that has the most such guests. So a client that holds connections, or sends and reads a byte at a time,
+ * cannot keep others out. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,11 +16,12 @@ struct http_crowd;
 struct http_guest;
 
 struct http_crowd *http_crowd_new(void);
-/* All have left. NULL is none. */
+/* Call when all guests have left. NULL does nothing. */
 void http_crowd_free(struct http_crowd *crowd);
 
-/* One more comes, by the connection `fd`, which stays the caller's and is open until it leaves. Whoever has to go for it is shut
- * down, and leaves when the end of the connection is seen. NULL: there is no memory. */
+/* A guest comes, by the connection `fd`, which the caller keeps open until the guest leaves. If another has to go for
+ * it, that one's connection is shut down, and it leaves when libmicrohttpd sees the end of the connection. NULL: no
+ * memory. */
 struct http_guest *http_crowd_enter(struct http_crowd *crowd, int fd, const struct sockaddr *address);
 void http_crowd_leave(struct http_guest *guest);
 

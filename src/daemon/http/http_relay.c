@@ -18,7 +18,7 @@
 /* Bytes on their way from one end to the other. */
 struct lane {
     int from, to;
-    size_t begin, end; /* of what is read and not sent */
+    size_t begin, end; /* the bytes that are read and not sent yet */
     bool has_ended;    /* nothing more comes */
     char bytes[LANE_BYTES];
 };
@@ -26,8 +26,8 @@ struct lane {
 struct http_relay {
     struct daemon *daemon;
     int client, inner;
-    uid_t uid;                                     /* whose connection it counts as */
-    sd_event_source *client_source, *inner_source; /* NULL once it is cut */
+    uid_t uid;                                     /* the user whose connection it counts as */
+    sd_event_source *client_source, *inner_source; /* NULL when it has been cut */
     bool is_served_no_more;                        /* libmicrohttpd has closed its end */
     sd_event_source *timeout;
     struct lane in, out;
@@ -40,7 +40,7 @@ bool http_relay_is_needed(int client)
     return getsockopt(client, SOL_SOCKET, SO_PASSRIGHTS, &may_pass, &length) < 0 || may_pass;
 }
 
-/* Both ends see that it is over; libmicrohttpd closes its own then. */
+/* Both ends see the end of the connection; libmicrohttpd then closes its own. */
 static void cut(struct http_relay *relay)
 {
     relay->client_source = sd_event_source_disable_unref(relay->client_source);
@@ -49,8 +49,8 @@ static void cut(struct http_relay *relay)
     shutdown(relay->inner, SHUT_RDWR);
 }
 
-/* Read what was looked at and has no descriptors along. As many bytes as read, 0 at the end, or a negative errno;
- * -EPROTO where there are some. */
+/* Read bytes that came without descriptors. Returns how many, 0 at the end, or a negative errno: -EPROTO when
+ * descriptors came along. */
 static ssize_t read_plain(int fd, char *bytes, size_t room)
 {
     struct iovec part = {.iov_base = bytes, .iov_len = room};
@@ -62,11 +62,12 @@ static ssize_t read_plain(int fd, char *bytes, size_t room)
         return -EPROTO;
     if (count == 0)
         return 0;
-    count = recv(fd, bytes, (size_t)count, MSG_DONTWAIT); /* the same bytes, and no others */
+    /* The same bytes that were looked at, and no others. */
+    count = recv(fd, bytes, (size_t)count, MSG_DONTWAIT);
     return count < 0 ? -errno : count;
 }
 
-/* Which end takes part no more. */
+/* Which end has failed. */
 enum moved { MOVED, FROM_FAILED, TO_FAILED };
 
 static enum moved move(struct lane *lane)
@@ -97,8 +98,8 @@ static bool is_empty(const struct lane *lane)
     return lane->begin == lane->end;
 }
 
-/* An end is read where its lane is empty, and written where the other has something for it. One of which nothing is wanted
- * is not watched: that it was closed would be told for ever. */
+/* Read an end when its own lane is empty, and write it when the other lane has bytes for it. An end with neither is not
+ * watched, because epoll would report its hang-up for ever. */
 static void watch(sd_event_source *source, const struct lane *from_it, const struct lane *to_it)
 {
     uint32_t reads = is_empty(from_it) && !from_it->has_ended ? EPOLLIN : 0;
@@ -107,7 +108,7 @@ static void watch(sd_event_source *source, const struct lane *from_it, const str
     sd_event_source_set_enabled(source, events ? SD_EVENT_ON : SD_EVENT_OFF);
 }
 
-/* Nothing more comes of it. */
+/* Drop what is in the lane; nothing more goes through it. */
 static void end_lane(struct lane *lane)
 {
     lane->begin = lane->end = 0;
@@ -125,11 +126,12 @@ static void free_relay(struct http_relay *relay)
     free(relay);
 }
 
-/* Whether both lanes were moved and one of them still goes on. */
+/* Whether both lanes could be moved and one of them still goes on. */
 static bool move_both(struct http_relay *relay)
 {
     enum moved in = move(&relay->in), out = move(&relay->out);
-    /* What the client says after libmicrohttpd has closed is for nobody; what that said before is for the client. */
+    /* What the client sends after libmicrohttpd has closed goes nowhere; what libmicrohttpd wrote before still goes to
+     * the client. */
     if (in == TO_FAILED)
         end_lane(&relay->in);
     if (out == FROM_FAILED)
@@ -188,7 +190,7 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 void http_relay_end(struct http_relay *relay)
 {
     relay->is_served_no_more = true;
-    /* The end of the answer may be still to come, for a while. */
+    /* The end of the answer may still be on its way: give it a while. */
     if (!relay->client_source ||
         sd_event_add_time_relative(relay->daemon->loop, &relay->timeout, CLOCK_MONOTONIC, LAST_BYTES_USEC, 0,
                                    on_timeout, relay) < 0)

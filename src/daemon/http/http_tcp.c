@@ -103,8 +103,8 @@ int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOK
     return 0;
 }
 
-/* The host without its port. A port is digits behind the last colon, which in an IPv6 address is within the
- * brackets. */
+/* The host without its port. A port is the digits after the last colon, unless that colon is inside the brackets of an
+ * IPv6 address. */
 static bool split_host(const char *host, char name[static HOST_TEXT])
 {
     const char *colon = host ? strrchr(host, ':') : NULL;

@@ -7,7 +7,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/soon.h"
 
-/* What one user waits for, the first first. It is freed with the last of them. */
+/* One user's turns, oldest first. Freed when the last one has come. */
 struct http_user {
     TAILQ_ENTRY(http_user) next;
     uid_t uid;
@@ -15,7 +15,7 @@ struct http_user {
 };
 
 struct http_turns {
-    TAILQ_HEAD(, http_user) users; /* who is next first */
+    TAILQ_HEAD(, http_user) users; /* the user whose turn is next comes first */
     void (*take)(void *owner);
     struct soon *turn;
 };
@@ -36,7 +36,7 @@ static struct http_user *find_user(struct http_turns *turns, uid_t uid)
     return user;
 }
 
-/* The first turn of the user who is next; that user comes last then. NULL: nobody waits. */
+/* The oldest turn of the next user, who then comes last. NULL: no turn waits. */
 static struct http_turn *take_first(struct http_turns *turns)
 {
     struct http_user *user = TAILQ_FIRST(&turns->users);

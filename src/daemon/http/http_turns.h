@@ -1,7 +1,7 @@
-/* http_turns.h - one request a round of the loop, user by user.
+/* http_turns.h - one request per round of the loop, user by user.
  *
- * However many requests are ready at once, the loop takes up one, then looks at everything else that waits, then
- * takes up one of the next user's. A long answer goes on in the same way, a piece a turn. */
+ * However many requests are ready at once, the loop takes up one, then serves everything else that waits, then takes up one
+ * of the next user. A long answer goes on in the same way, one piece a turn. */
 #pragma once
 
 #include <sys/queue.h>
@@ -12,21 +12,22 @@
 struct daemon;
 struct http_turns;
 
-/* Embedded in what waits for its turn, and zero at first. */
+/* Embedded in what waits for a turn, and zero at first. */
 struct http_turn {
     TAILQ_ENTRY(http_turn) next;
     struct http_user *user; /* NULL: it does not wait */
-    void *owner;            /* what it is of */
+    void *owner;            /* what it is embedded in */
 };
 
-/* `take` is given the owner of each turn that comes. NULL with `error` set on failure. */
+/* `take` gets the owner of each turn that comes. NULL with `error` set on failure. */
 struct http_turns *http_turns_start(struct daemon *daemon, void (*take)(void *owner), struct error *error);
-/* No request waits for its turn. */
+/* Call when no request waits for its turn. */
 void http_turns_stop(struct http_turns *turns);
 
-/* Wait for a turn, among those of user `uid`; whoever waits already has its place. Without memory for it, it comes at once. */
+/* Wait for a turn, behind the others of user `uid`; if it waits already, it keeps its place. Without memory for it, the
+ * turn comes at once. */
 void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn, void *owner);
 /* The owner has gone. Nothing if it does not wait. */
 void http_turns_leave(struct http_turns *turns, struct http_turn *turn);
-/* All turns come now. */
+/* Let all turns come now. */
 void http_turns_finish(struct http_turns *turns);

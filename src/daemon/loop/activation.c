@@ -12,7 +12,7 @@
 struct place {
     const char *name, *path;
     int type;
-    const char *directive; /* what makes such a socket, in a unit */
+    const char *directive; /* the unit's directive that makes such a socket */
     int *fd;
 };
 
@@ -28,7 +28,7 @@ static int take(const struct place *place, int fd, struct error *error)
                          "the socket '%s' that the service manager passed is another one; expected "
                          "%s=%s in the unit with FileDescriptorName=%s",
                          place->name, place->directive, place->path, place->name);
-    /* systemd passes blocking ones; a client that gives up before accept() would stop the loop. */
+    /* systemd passes blocking sockets; a client that gives up before accept() would stop the loop. */
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
         return error_set_errno(error, errno, "cannot use the socket %s", place->path);
     *place->fd = fd;

@@ -1,11 +1,11 @@
 /* changes.h - what changes in the daemon, and who is told.
  *
- * change    one thing that has just happened in the core (changes.def). It is in force when it is published
- * observer  a part that follows changes: history keeps them as events, the store writes them down, requests
- *           that wait are answered
+ * change    something that has just happened in the core (changes.def). It is in force when it is published
+ * observer  a part that follows changes: history keeps them as events, the store writes them down, the API
+ *           answers requests that wait
  *
- * The core publishes and knows no observer. An observer is called at once, in the loop's thread; it may read
- * what the change is about, and must not make a session or process go away. */
+ * The core publishes changes and does not know the observers. An observer is called at once, in the loop's thread. It
+ * may read what the change is about, and must not end a session or forget a process. */
 #pragma once
 
 #include <stdint.h>
@@ -26,14 +26,14 @@ enum change_kind {
 
 struct change {
     enum change_kind kind;
-    struct session *session; /* NULL: it is about none */
-    struct process *process; /* NULL: about none, or one that went while no daemon ran */
-    const struct gpu *gpu;   /* NULL: about none */
+    struct session *session; /* NULL: not about a session */
+    struct process *process; /* NULL: not about a process, or about one that went while no daemon ran */
+    const struct gpu *gpu;   /* NULL: not about a GPU */
     const char *message;     /* for people, one line; set by change_publish() */
     uid_t uid;               /* SESSION_REFUSED: whose request it was */
-    pid_t pid;               /* PROCESS_*: whose; there may be no record of it */
-    const char *command;     /* its name; NULL: not known */
-    uint64_t bytes;          /* PROCESS_ENDED: what came back */
+    pid_t pid;               /* PROCESS_*: of which process; the daemon may have no record of it */
+    const char *command;     /* the name of its program; NULL: not known */
+    uint64_t bytes;          /* PROCESS_ENDED: how many bytes came back */
     double seconds;          /* LEASE_*: how long it took */
 };
 
@@ -43,7 +43,7 @@ struct observer {
     void *context;
 };
 
-/* Have `observer` told of every change from now on. It is the caller's, and lives until it is taken out. */
+/* Tell `observer` every change from now on. The caller owns it, and keeps it until change_observe_no_more(). */
 void change_observe(struct daemon *daemon, struct observer *observer);
 void change_observe_no_more(struct daemon *daemon, struct observer *observer);
 
@@ -51,5 +51,5 @@ void change_observe_no_more(struct daemon *daemon, struct observer *observer);
 __attribute__((format(printf, 3, 4))) void change_publish(struct daemon *daemon, const struct change *change,
                                                           const char *format, ...);
 
-/* The name of the event; NULL for an inner matter. */
+/* The name of the event; NULL: this change is not an event. */
 const char *change_event(enum change_kind kind);

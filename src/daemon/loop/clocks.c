@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define STEP_MS 500 /* less is what lies between reading two clocks, and no step */
+#define STEP_MS 500 /* a smaller difference only comes from reading two clocks one after the other */
 
 static int64_t read_ms(clockid_t clock)
 {

@@ -28,18 +28,18 @@ struct close_job {
     uid_t uid; /* whose connection it was */
 };
 
-/* A thread. Each that was left behind ends as soon as its descriptor is closed. */
+/* A helper thread. One that was left behind ends as soon as its descriptor is closed. */
 struct helper {
     LIST_ENTRY(helper) next;
     struct closer *closer;
-    uid_t uid;         /* for whom it closes one */
-    uint64_t since_ns; /* 0: it closes none */
+    uid_t uid;         /* whose connection it closes */
+    uint64_t since_ns; /* when that close began; 0: it closes nothing */
     bool is_left_behind;
 };
 
 struct closer {
     struct daemon *daemon;
-    sd_event_source *look; /* while there is something to close */
+    sd_event_source *look; /* runs while there is something to close */
     pthread_mutex_t lock;
     pthread_cond_t submitted, ended;
     /* Under the lock: */
@@ -49,7 +49,7 @@ struct closer {
     bool is_stopping;
 };
 
-/* Connections take it over from the socket that they were made to. */
+/* Connections inherit the option from the listening socket. */
 void closer_refuse_descriptors(int listening_fd)
 {
     int off = 0;
@@ -67,7 +67,7 @@ static unsigned held_up_by(const struct closer *closer, uid_t uid)
     return count;
 }
 
-/* The first whose user does not hold up as many helpers as one may; in their order all others stay. */
+/* The oldest job whose user holds up fewer than CLOSER_HELD_UP_MAX helpers; the others keep their order. */
 static struct close_job *take_job(struct closer *closer)
 {
     struct close_job *job;
@@ -80,7 +80,7 @@ static struct close_job *take_job(struct closer *closer)
     return NULL;
 }
 
-/* Called with the lock, which is free meanwhile. */
+/* Called with the lock held; lets go of it during the close. */
 static void close_one(struct helper *self, struct close_job *job)
 {
     struct closer *closer = self->closer;
@@ -109,7 +109,7 @@ static void *help(void *argument)
     }
     if (self->is_left_behind) {
         LIST_REMOVE(self, next);
-        pthread_cond_signal(&closer->submitted); /* what waited for it */
+        pthread_cond_signal(&closer->submitted); /* wakes the thread for jobs of this user that had to wait */
     } else {
         closer->active = NULL;
     }
@@ -121,7 +121,7 @@ static void *help(void *argument)
 
 /* --- In the loop ----------------------------------------------------------------------------------- */
 
-/* With the lock. 0 or a positive errno; without a helper, what waits does so until there is one. */
+/* Called with the lock held. 0 or a positive errno; without a helper, jobs wait until there is one. */
 static int start_helper(struct closer *closer)
 {
     struct helper *helper = calloc(1, sizeof(*helper));
@@ -144,7 +144,7 @@ static int start_helper(struct closer *closer)
     return 0;
 }
 
-/* Another takes over from one that has closed for too long. */
+/* The active thread has been closing for too long: mark it, so that another one takes over. */
 static void leave_behind(struct closer *closer)
 {
     struct helper *stuck = closer->active;
@@ -158,7 +158,7 @@ static void leave_behind(struct closer *closer)
                 count < CLOSER_HELD_UP_MAX ? "" : "; that user's connections stay open from now on");
 }
 
-/* Whether there is something to close, or being closed. */
+/* Whether there is something to close, or being closed. Starts a helper if there is none. */
 static bool look(struct closer *closer)
 {
     pthread_mutex_lock(&closer->lock);

@@ -1,12 +1,12 @@
-/* closer.h - the loop closes nothing that a stranger made slow to close.
+/* closer.h - closes clients' connections without making the loop wait.
  *
- * A client can send descriptors along with its bytes. When the last copy of one is closed, the kernel ends what it
- * stands for in the thread that closed it: a TCP socket may linger, a file of a FUSE file system may never end. So
- * clients' descriptors are refused where the kernel can do that (Linux 6.16), are never received, and connections,
- * whose unread bytes may have some along, are closed by a helper thread.
+ * A client can send descriptors along with its bytes. When the last copy of a descriptor is closed, the kernel cleans up
+ * in the thread that closed it: a TCP socket may linger, a file of a FUSE file system may never end. So the kernel
+ * refuses clients' descriptors where it can (Linux 6.16), the daemon never receives any, and a helper thread closes
+ * connections, whose unread bytes may carry some.
  *
- * Where a close takes longer than 250 ms, that thread is left behind with it, and another takes over. One user holds up
- * four at most: what else is to be closed for that user stays open until one of them comes back. */
+ * When a close takes longer than 250 ms, that thread is left behind with it, and another takes over. One user can hold up
+ * four threads at most: that user's other connections stay open until one of the four comes back. */
 #pragma once
 
 #include <stdint.h>
@@ -23,11 +23,12 @@
 
 struct daemon;
 
-/* Have the kernel refuse descriptors on every connection to this listening socket, where it can. */
+/* Have the kernel refuse descriptors on every connection to this listening socket, where the kernel can do
+ * that. */
 void closer_refuse_descriptors(int listening_fd);
 
 /* Close a client's connection. Never waits. */
 void closer_close(struct daemon *daemon, int fd);
 
 int closer_start(struct daemon *daemon, struct error *error);
-void closer_stop(struct daemon *daemon); /* what is not closed by then is left to the end of the process */
+void closer_stop(struct daemon *daemon); /* what is still open then closes as the process exits */

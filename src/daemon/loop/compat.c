@@ -16,7 +16,7 @@ static const struct {
      "sessions are kept in state.db of the state folder; GPUSLICE_STATE_DIR names another"},
 };
 
-/* Whether `path` is a link that leads nowhere: what a daemon left that was killed. */
+/* Whether `path` is a link that leads nowhere: left behind by a daemon that was killed. */
 static bool is_left_over(const char *path)
 {
     char target[PATH_MAX];

@@ -1,15 +1,15 @@
-/* compat.h - what a script of gslice's users gives a daemon in its environment, and what becomes of it. */
+/* compat.h - what scripts of gslice's users set in the daemon's environment, and what the daemon does with it. */
 #pragma once
 
 struct daemon;
 
-/* Note what the environment says, before the daemon changes it. Outside of sessions only: a program inside has
- * the variable too, with its session's socket. */
+/* Note what the environment says, before the daemon changes it. Call outside of sessions only: a program inside
+ * a session has the same variable, with its session's socket. */
 void compat_remember(struct daemon *daemon);
 
-/* The attach socket is ready: where GPUSLICE_IPC_SOCK names a path, put a link to it there. Says in the log which
- * of gslice's variables have no effect here, and what does. */
+/* Call when the attach socket is ready. Where GPUSLICE_IPC_SOCK names a path, make a link to the socket there.
+ * Log which of gslice's variables have no effect here, and what to use instead. */
 void compat_begin(struct daemon *daemon);
 
-/* Take the link away again. */
+/* Remove the link again. */
 void compat_end(struct daemon *daemon);

@@ -46,18 +46,18 @@ struct declared;
 
 struct daemon_options {
     bool system, simulated;
-    bool fresh;     /* put a state file that cannot be used aside, and begin without sessions */
+    bool fresh;     /* put an unusable state file aside, and begin without sessions */
     bool on_demand; /* exit when there have been no sessions for a while */
 };
 
-/* Sums over what has gone, so that the counters of /metrics only rise; by GPU. */
+/* Sums over sessions and processes that have gone, per GPU, so that the counters of /metrics only rise. */
 struct gpu_counters {
     uint64_t granted, refused, recovered_bytes;
 };
 
-/* Chains of sessions whose IDs hash alike: a few in each of them with 10,000 sessions. */
+/* Hash chains of sessions by ID: with 10,000 sessions, a few in each. */
 #define DAEMON_ID_CHAINS 4096u
-/* Chains of attached processes whose pids end alike. */
+/* Hash chains of attached processes by pid. */
 #define DAEMON_PID_CHAINS 4096u
 
 struct daemon {
@@ -77,8 +77,8 @@ struct daemon {
     LIST_HEAD(, session) sessions_by_id[DAEMON_ID_CHAINS];
     LIST_HEAD(, process) processes_by_pid[DAEMON_PID_CHAINS];
     unsigned session_count;
-    uint64_t sessions_seen; /* as there ever were here */
-    uint64_t busy_usec;     /* when there last was a session, or the start */
+    uint64_t sessions_seen; /* how many this daemon has had */
+    uint64_t busy_usec;     /* when a session was last removed; at first, when the daemon started */
     uint64_t epoch;         /* counts daemons in this state folder */
 
     struct store *store;
@@ -88,25 +88,25 @@ struct daemon {
     struct leases *leases;
     struct moves *moves;
     struct worker *arena;       /* arena.h */
-    struct worker *checkpoints; /* moves_checkpoint.c; NULL: no session was moved by the driver yet */
+    struct worker *checkpoints; /* moves_checkpoint.c; NULL: the driver has not moved a session yet */
     sd_event_source *heartbeat;
     struct http *http;
     struct queue *queue;
-    char compat_link[PATH_MAX]; /* compat.h; "": none */
+    char compat_link[PATH_MAX]; /* compat.h; "": no link */
     bool has_compat_link;
     LIST_HEAD(, bucket) request_buckets; /* api_rate.h */
-    struct audit *audit;                 /* NULL: none is written */
+    struct audit *audit;                 /* NULL: no file is kept */
     struct metrics_file *metrics_file;
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
     struct user_names *user_names;    /* for people who read answers */
-    struct uncovered *uncovered;      /* NULL: not a system daemon */
-    struct history *history;          /* NULL: none is kept */
-    struct waiters *waiters;          /* for places in the queue, by HTTP */
+    struct uncovered *uncovered;      /* NULL: this is not a system daemon */
+    struct history *history;          /* NULL: no history is kept */
+    struct waiters *waiters;          /* HTTP requests that wait for a place in the queue */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
     struct round *round;
     struct ledger_room *ledger_room;
-    struct user_time *user_time;       /* user_time.h; NULL: nobody's time was counted yet */
+    struct user_time *user_time;       /* user_time.h; NULL: no time has been counted yet */
     struct closer *closer;             /* closer.h */
     struct observer *release_observer; /* release.h */
     struct driver_line *driver_line;
@@ -115,11 +115,11 @@ struct daemon {
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;
     uint64_t broken_ledgers;
-    uint64_t long_holds, longest_hold_usec, hold_told_usec; /* of the loop (watch.h) */
+    uint64_t long_holds, longest_hold_usec, hold_told_usec; /* how long callbacks held the loop (watch.h) */
     int64_t started_at;
 };
 
-/* Now, in microseconds on a clock that does not jump. */
+/* Now, in microseconds, by a clock that does not jump. */
 static inline uint64_t daemon_now_usec(void)
 {
     return monotonic_ns() / 1000;

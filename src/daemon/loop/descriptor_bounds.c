@@ -18,7 +18,7 @@ struct user {
 
 static const struct {
     unsigned descriptors;
-    unsigned max, all_max; /* UINT_MAX: only the descriptors count */
+    unsigned max, all_max; /* UINT_MAX: only descriptors are bounded */
     const char *what, *advice;
 } uses[USER_USES] = {
     [USER_REQUEST] = {1, USER_CONNECTIONS_MAX, USER_ALL_CONNECTIONS_MAX, "connections to control.sock",
@@ -84,7 +84,7 @@ uid_t user_with_most(const struct daemon *daemon, uid_t uid, enum user_holding u
     return most ? most->uid : uid;
 }
 
-/* Without memory for it, a user is not counted. */
+/* A user is not counted when there is no memory for its record. */
 void user_add(struct daemon *daemon, uid_t uid, enum user_holding use)
 {
     struct user *user = find(daemon, uid);

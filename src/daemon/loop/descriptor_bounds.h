@@ -1,8 +1,8 @@
-/* descriptor_bounds.h - what each user holds of the daemon's descriptors, so that nobody can hold all of them.
+/* descriptor_bounds.h - how many of the daemon's descriptors each user holds, so that no user can hold all of them.
  *
- * Counted by the uid of a socket's peer, or of a session's owner. The daemon's own user and root may hold any
- * number of descriptors, each other user a quarter of those that the daemon may open (RLIMIT_NOFILE);
- * connections of which nothing is known yet are few for everybody. */
+ * A descriptor counts for the uid of a socket's peer, or of a session's owner. The daemon's own user and root may hold
+ * any number of descriptors; every other user may hold a quarter of those that the daemon may open (RLIMIT_NOFILE).
+ * Connections that have said nothing yet are few for everybody. */
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ struct daemon;
 
 enum user_holding {
     USER_REQUEST,    /* a connection to control.sock */
-    USER_SILENT,     /* one to attach.sock on which no HELLO or AGENT has come */
+    USER_SILENT,     /* a connection to attach.sock that has not sent HELLO or AGENT yet */
     USER_PROCESS,    /* an attached process */
     USER_LEDGER,     /* an open ledger */
     USER_RUNNER,     /* a session that ends with the process that made it */
@@ -22,18 +22,20 @@ enum user_holding {
     USER_USES
 };
 
-/* Connections of one use that one user may have, and all users but the daemon's own and root together. */
+/* How many connections of one kind one user may have, root too; and how many all users together may have before
+ * users other than root and the daemon's own are refused. */
 #define USER_CONNECTIONS_MAX 256
 #define USER_ALL_CONNECTIONS_MAX 2048
-/* Sessions of one user in the queue, which is walked from its head whenever something changes. */
+/* Sessions of one user in the queue. The daemon walks the whole queue whenever something changes. */
 #define USER_QUEUED_MAX 1000
 
-/* Whether `uid` may hold one more: 0, or ERR_TOO_MANY. */
+/* Whether `uid` may hold one more: 0, or -EBUSY with ERR_TOO_MANY. */
 int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error);
 
-/* The user, but the daemon's own and root, who has most of them; `uid` where all those have fewer than it. */
+/* The user who holds the most of `use`, root and the daemon's own user left out; `uid` itself where none of the
+ * others holds more than `uid`. */
 uid_t user_with_most(const struct daemon *daemon, uid_t uid, enum user_holding use);
 
-/* There is one more, or one less. */
+/* Count one more, or one less. */
 void user_add(struct daemon *daemon, uid_t uid, enum user_holding use);
 void user_remove(struct daemon *daemon, uid_t uid, enum user_holding use);

@@ -13,7 +13,7 @@
 #include "daemon/loop/log.h"
 
 #define PAUSE_USEC UINT64_C(100000)
-#define AT_ONCE 64 /* then others have their turn */
+#define AT_ONCE 64 /* then the loop serves its other sources */
 
 struct listener {
     struct daemon *daemon;
@@ -41,7 +41,7 @@ static int on_connect(sd_event_source *source, int listening, uint32_t events, v
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            /* The waiting connection keeps the socket readable: look again a little later. */
+            /* The connection stays in the backlog and keeps the socket readable: look again a little later. */
             log_warning("cannot accept on %s: %s", listener->name, strerror(errno));
             sd_event_source_set_enabled(source, SD_EVENT_OFF);
             sd_event_add_time_relative(listener->daemon->loop, &listener->pause, CLOCK_MONOTONIC, PAUSE_USEC,

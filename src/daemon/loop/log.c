@@ -74,7 +74,7 @@ void log_set_debug(bool debug)
     log_state.debug = debug;
 }
 
-/* Called with the lock held. If the new file cannot be made, the old one goes on. */
+/* Called with the lock held. If the new file cannot be made, the old one stays in use. */
 static void begin_new_file(void)
 {
     char old[PATH_MAX + 4];
@@ -112,7 +112,7 @@ void log_write(enum log_level level, const char *format, ...)
     va_end(arguments);
     if (text > 0)
         length += (size_t)text < sizeof(line) - length - 1 ? (size_t)text : sizeof(line) - length - 2;
-    /* Names that people chose are in here: one event stays one line. */
+    /* The line may contain names that people chose: keep one event on one line. */
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
             line[i] = '?';

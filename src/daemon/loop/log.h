@@ -1,4 +1,4 @@
-/* log.h - one line an event, to stderr or to a file that cannot grow without bound. Any thread may call. */
+/* log.h - one line per event, to stderr or to a file of bounded size. Any thread may call. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,10 +12,10 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_D
 #define LOG_FILE_BYTES (4 << 20)
 int log_open(const char *path, struct error *error);
 
-/* Whether it is a file that lines go to. */
+/* Whether the lines go to a file. */
 bool log_is_file(void);
 
-/* Make stderr the log file too, for what libraries say there. */
+/* Send stderr to the log file too, for what libraries print there. */
 void log_take_stderr(void);
 
 void log_set_debug(bool debug);

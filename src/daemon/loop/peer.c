@@ -53,8 +53,8 @@ int peer_identity(int socket, struct peer *peer, int *pidfd_out, uint64_t *start
     result = process_start_time(peer->pid, start_ticks);
     if (result < 0)
         return result;
-    /* Alive after its start time was read, so that was its own. Without SO_PEERPIDFD the pid may have been
-     * another's since the connection was made; then the peer has gone and hung up. */
+    /* The process was alive after its start time was read, so that time is its own. Without SO_PEERPIDFD the
+     * pid may belong to another process since the connection was made; then the peer has gone, and has hung up. */
     if (is_readable(pidfd, POLLIN) || (!is_exact && is_readable(socket, POLLRDHUP)))
         return -ESRCH;
     *pidfd_out = steal_fd(&pidfd);
@@ -78,7 +78,7 @@ int peer_parent(int socket, struct peer *peer, int *pidfd_out, uint64_t *start_t
         result = process_parent(peer->pid, &again);
     if (result < 0)
         return result;
-    /* The child lives, and has the parent that it had before that one was opened. */
+    /* The child is alive, and has the same parent as before that parent was opened. */
     if (again != pid || is_readable(child, POLLIN) || is_readable(parent, POLLIN))
         return -ESRCH;
     peer->pid = pid;
@@ -102,7 +102,7 @@ int peer_open(pid_t pid, uint64_t start_ticks)
 
 void peer_program(int socket, pid_t pid, struct config_program *program)
 {
-    static const char deleted[] = " (deleted)"; /* what /proc says of a file that an upgrade replaced */
+    static const char deleted[] = " (deleted)"; /* the suffix in /proc for a file that an upgrade replaced */
     struct ucred credentials = {.uid = UID_OVERFLOW, .gid = UID_OVERFLOW};
     socklen_t length = sizeof(credentials);
     char path[32];

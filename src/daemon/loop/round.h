@@ -1,9 +1,10 @@
-/* round.h - what is done when the loop's round is over.
+/* round.h - what is done at the end of the loop's round.
  *
  * round   one callback of the loop, from its call to its return
  *
- * In the middle of a round nothing is freed that its functions may still hold, and no session ends because its
- * last process has gone: both wait for the end, so that a check never finds its object gone. */
+ * Functions hold pointers to sessions and processes throughout a round. So nothing is freed in the middle of one, and no
+ * session ends because its last process has gone: both wait for the end of the round, and a function that checks an
+ * object always finds it. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +14,7 @@
 
 struct daemon;
 
-/* Embedded in what it is about, and zero at first. */
+/* Embedded in the object that the task is about, and zero at first. */
 struct round_task {
     STAILQ_ENTRY(round_task) next;
     bool waits;
@@ -21,13 +22,13 @@ struct round_task {
     void *argument;
 };
 
-/* Call `run` when the round is over; once, however often it is asked for in one round. Tasks run in the order
+/* Call `run` when the round is over. Once, however often it is asked for within a round. Tasks run in the order
  * in which they were first asked for. */
 void round_at_end(struct daemon *daemon, struct round_task *task, void (*run)(void *argument),
                   void *argument);
 
-/* Run all tasks now: where no loop runs. */
+/* Run all tasks now, for callers outside the loop. */
 void round_end(struct daemon *daemon);
 
 int round_start(struct daemon *daemon, struct error *error);
-void round_stop(struct daemon *daemon); /* runs what is left */
+void round_stop(struct daemon *daemon); /* runs the tasks that are left */

@@ -60,7 +60,7 @@ int runtime_lock(struct runtime *runtime, const struct paths *paths, bool wait, 
 static void fill_address(struct sockaddr_un *address, const char *path)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    strcpy(address->sun_path, path); /* paths_find() saw to the length */
+    strcpy(address->sun_path, path); /* paths_find() checked the length */
 }
 
 bool runtime_is_served(const struct paths *paths)
@@ -80,7 +80,7 @@ int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, in
     unlink(path);
     if (fd >= 0)
         closer_refuse_descriptors(fd);
-    /* Nobody can connect before listen(), by when the mode is right. */
+    /* Nobody can connect before listen(), and by then the mode is right. */
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
         (group != (gid_t)-1 && chown(path, (uid_t)-1, group) < 0) || chmod(path, mode) < 0 ||
         listen(fd, SOMAXCONN) < 0)
@@ -125,7 +125,7 @@ bool runtime_is_found(const struct runtime *runtime)
            (runtime->attach_passed || inode_of(runtime->paths->attach_socket) == runtime->attach_inode);
 }
 
-/* Whether the lock that we hold is that of the folder's file; else that one is taken. */
+/* Make sure that we hold the lock of the file that the path names now: take that one if it is another file. */
 static int lock_anew(struct runtime *runtime, struct error *error)
 {
     const struct paths *paths = runtime->paths;
@@ -159,8 +159,8 @@ bool runtime_retire(struct runtime *runtime)
     char aside[PATH_MAX];
     snprintf(aside, sizeof(aside), "%s.old", runtime->paths->control_socket);
     if (rename(runtime->paths->control_socket, aside) < 0)
-        return true; /* removed by somebody: nobody finds us anyway */
-    /* Whoever connected did so before the rename, and stands in the queue. */
+        return true; /* somebody has removed it: nobody finds us anyway */
+    /* A client that connected did so before the rename, and waits in the backlog. */
     struct pollfd waiting = {.fd = runtime->control_fd, .events = POLLIN};
     if (poll(&waiting, 1, 0) > 0) {
         rename(aside, runtime->paths->control_socket);

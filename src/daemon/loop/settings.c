@@ -14,15 +14,15 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 
-/* Editors write a file in several steps: look when there has been none for a moment. */
+/* Editors write a file in several steps: read it when nothing has changed for a moment. */
 #define SETTLE_USEC UINT64_C(200000)
 
 struct settings {
     struct config_option options[2];
-    char problem[ERROR_MESSAGE_BYTES]; /* why gpuslice.conf is not in force; "": it is */
+    char problem[ERROR_MESSAGE_BYTES]; /* why gpuslice.conf is not in force; "": it is in force */
     sd_event_source *watch, *settle, *hangup;
-    char awaited[NAME_MAX +
-                 1]; /* the folder is not there: what is missing of its path first; "": it is there */
+    /* If the folder does not exist: the first missing part of its path; "": it exists. */
+    char awaited[NAME_MAX + 1];
 };
 
 /* --- Reading --------------------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ static void reload_config(struct daemon *daemon)
     }
 }
 
-/* The sessions behind it, as they take its defaults. */
+/* The configuration comes first: sessions.conf, which observers read then, uses its defaults. */
 static void reload(struct daemon *daemon)
 {
     reload_config(daemon);
@@ -118,7 +118,7 @@ static int on_hangup(sd_event_source *source, const struct signalfd_siginfo *inf
     return 0;
 }
 
-/* Watch the folder, or the nearest one above it that is there, for the next part of the path to appear. */
+/* Watch the folder, or the nearest parent that exists, for the next part of the path to appear. */
 static void watch_again(struct daemon *daemon)
 {
     struct settings *settings = daemon->settings;
@@ -127,7 +127,7 @@ static void watch_again(struct daemon *daemon)
     char path[PATH_MAX];
     sd_event_source *watch;
     strcpy(path, daemon->paths.config_dir);
-    /* Added before the old one goes, so that nothing between them is missed. */
+    /* The new watch is added before the old one goes, so that no change is missed in between. */
     int result = sd_event_add_inotify(daemon->loop, &watch, path, own_mask, on_change, daemon);
     while ((result == -ENOENT || result == -ENOTDIR) && path[1]) {
         char *slash = strrchr(path, '/');
@@ -147,7 +147,7 @@ static void watch_again(struct daemon *daemon)
         return;
     const char *part = daemon->paths.config_dir + length + (path[1] != '\0');
     snprintf(settings->awaited, sizeof(settings->awaited), "%.*s", (int)strcspn(part, "/"), part);
-    /* What came between being missed and the folder above it being watched. */
+    /* The part may have appeared after we found it missing and before the parent was watched. */
     char next[PATH_MAX];
     snprintf(next, sizeof(next), "%.*s",
              (int)(part - daemon->paths.config_dir + (ptrdiff_t)strcspn(part, "/")),

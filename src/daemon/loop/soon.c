@@ -22,7 +22,7 @@ static int on_awake(sd_event_source *source, int fd, uint32_t events, void *user
     eventfd_t count;
     eventfd_read(fd, &count);
     soon->is_awake = false;
-    soon->run(soon->context); /* which may free it */
+    soon->run(soon->context); /* may free it */
     return 0;
 }
 

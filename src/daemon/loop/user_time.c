@@ -7,10 +7,10 @@
 
 #define WINDOW_USEC UINT64_C(100000)
 #define PART_USEC UINT64_C(10000)
-/* After everything that has no priority of its own. */
+/* After every source that has a priority of its own. */
 #define BEHIND (SD_EVENT_PRIORITY_NORMAL + 10)
 
-/* It is kept while it has sources, and to the end of a window in which it had some. */
+/* Kept while it has sources, and until the end of a window in which it had some. */
 struct payer {
     LIST_ENTRY(payer) next;
     uint64_t key;
@@ -20,7 +20,7 @@ struct payer {
 
 struct user_time {
     LIST_HEAD(, payer) payers;
-    struct payer *working; /* whose callback runs; NULL: nobody's */
+    struct payer *working; /* whose callback is running; NULL: nobody's */
     sd_event_source *window_end;
     bool is_in_window;
 };
@@ -59,7 +59,7 @@ static int on_window_end(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* NULL without memory: then nobody's time is counted. */
+/* NULL without memory: then no time is counted. */
 static struct user_time *time_of(struct daemon *daemon)
 {
     if (daemon->user_time)

@@ -9,17 +9,17 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/user_time.h"
 
-/* Not more often than this is it told, unless it was longer than ever. */
+/* Log at most this often, unless a hold is the longest so far. */
 #define TELL_USEC UINT64_C(10000000)
-/* What is shorter is for the log and the metrics: nobody notices it, and a busy machine sees it. */
+/* A shorter hold goes to the log and the metrics only: nobody notices it, and busy machines have many. */
 #define EVENT_USEC UINT64_C(50000)
 
-/* What the thread has done up to a moment. */
+/* What the thread has done so far. */
 struct mark {
     uint64_t passed_usec, computed_usec;
-    uint64_t kernel_usec; /* of what it computed, by the kernel's ticks: about */
-    long faults;          /* pages that were not there */
-    long waits;           /* how often it gave its CPU away */
+    uint64_t kernel_usec; /* how much of it in the kernel, roughly: by the kernel's ticks */
+    long faults;          /* page faults */
+    long waits;           /* how often the thread gave its CPU away */
 };
 
 static struct mark mark_now(void)

@@ -1,17 +1,18 @@
-/* watch.h - how long the loop was held.
+/* watch.h - how long callbacks hold the loop.
  *
- * hold   the longest that one callback of the loop kept it from the next. It is *long* above LOOP_HOLD_USEC, and is
- *        then counted and logged; of 50 ms and more CHANGE_LOOP_HELD tells
+ * hold   the time for which one callback kept the loop from the next. Above LOOP_HOLD_USEC it is *long*: counted and
+ *        logged. From 50 ms on, CHANGE_LOOP_HELD tells of it too
  *
- * What counts is the time that the loop's thread computed, and where it waited for something in between (it gave its
- * CPU away), all that passed: so a machine whose CPUs are busy elsewhere is not taken for a callback that is slow. */
+ * A hold is the CPU time that the loop's thread used. If the thread waited for something in the callback (it gave its
+ * CPU away), it is all the time that passed. So a machine that is busy with other work does not make a callback look
+ * slow. */
 #pragma once
 
 #include <stdint.h>
 
 struct daemon;
 
-/* No request, message, hang-up or file of a client may hold the loop longer. */
+/* No request, message, hang-up or file of a client may hold the loop for longer. */
 #define LOOP_HOLD_USEC UINT64_C(5000)
 
 /* Run the loop until it exits, as sd_event_loop() does. */

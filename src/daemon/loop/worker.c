@@ -106,8 +106,8 @@ int worker_start(struct worker **worker_out, sd_event *loop, const char *name,
     if (result < 0)
         goto close_event;
 
-    /* Signals are the loop's. SIGBUS and the like come to the thread that caused them
-     * whatever the mask says. */
+    /* Signals are for the loop's thread. SIGBUS and the like go to the thread that caused them, whatever the
+     * mask says. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,7 +1,7 @@
-/* worker.h - a helper thread that does what would make the loop wait, one batch at a time.
+/* worker.h - a helper thread for work that would make the loop wait, one batch of jobs at a time.
  *
- * The loop submits jobs; the thread runs all that have gathered, in order; the loop then gets each back
- * through `done`. A job belongs to whoever embeds it; `done` frees it. */
+ * The loop submits jobs. The thread runs all jobs that have gathered, in order; the loop then gets each job back
+ * through `done`. A job is embedded in a struct of its submitter; `done` frees it. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,6 +22,6 @@ int worker_start(struct worker **worker, sd_event *loop, const char *name,
 
 void worker_submit(struct worker *worker, struct worker_job *job);
 
-/* Run what was submitted, call every `done`, end the thread, free. A thread that has not come to its end
- * after `seconds` is left to the end of the process, and its jobs never come back: then false. */
+/* Run what was submitted, call every `done`, end the thread, free. Returns false if the thread has not ended
+ * after `seconds`: it is then left to the end of the process, and its jobs never come back. */
 bool worker_stop(struct worker *worker, unsigned seconds);

@@ -27,24 +27,25 @@
 #include "daemon/session/session_find.h"
 
 #define HELLO_TIMEOUT_USEC UINT64_C(10000000)
-/* Of one connection's messages so many are taken up in so long; more wait in its socket. Interceptors send a notice
- * every 20 ms at most. */
+/* The loop takes RATE_MESSAGES of a connection's messages in RATE_USEC; more wait in its socket. Interceptors send a
+ * notice every 20 ms at most. */
 #define RATE_MESSAGES 20u
 #define RATE_USEC UINT64_C(200000)
 
 /* One client of attach.sock. */
 struct connection {
     TAILQ_ENTRY(connection) next_silent;
-    bool is_silent; /* has not said HELLO or AGENT yet, and is in attach.silent */
+    bool is_silent; /* it has not sent HELLO or AGENT yet, and is in attach.silent */
     struct attach *attach;
     struct peer peer;
-    char own_session[SESSION_ID_TEXT]; /* whose own socket it came by; empty: attach.sock */
+    char own_session[SESSION_ID_TEXT]; /* the session whose own socket it connected to; empty: attach.sock */
     int fd;
     sd_event_source *source, *timeout;
     struct paid_source paid;
     struct process *process; /* NULL before HELLO */
-    uint32_t asked_gpu;      /* in the policy; while its context is measured */
-    uint16_t version;        /* of the wire, that both sides know; 0 before HELLO, or when there is none */
+    uint32_t asked_gpu;      /* index in the policy; while the cost of a context there is measured */
+    /* Of the wire protocol, known to both sides; 0 before HELLO, or when there is none. */
+    uint16_t version;
 };
 
 struct attach {
@@ -52,13 +53,13 @@ struct attach {
     struct observer observer;
     struct listener *listener;
     void (*on_agent)(struct process *process, int fd);
-    TAILQ_HEAD(silent, connection) silent; /* the oldest first */
+    TAILQ_HEAD(silent, connection) silent; /* oldest first */
 };
 
-/* What becomes of a connection whose message was taken in. */
+/* What to do with a connection after a message. */
 enum outcome { STAY, HANG_UP };
 
-/* It has said what it is about, or ends. */
+/* The connection has sent its first message, or ends. */
 static void break_silence(struct connection *connection)
 {
     if (!connection->is_silent)
@@ -76,7 +77,7 @@ static void break_silence(struct connection *connection)
 
 static void connection_free(struct connection *connection);
 
-/* The oldest silent connection of the user who has most goes for one of `uid`'s. */
+/* Make room for a connection of `uid`: close the oldest silent one of the user who has the most. */
 static void make_room(struct attach *attach, uid_t uid)
 {
     uid_t most = user_with_most(attach->daemon, uid, USER_SILENT);
@@ -89,7 +90,7 @@ static void make_room(struct attach *attach, uid_t uid)
     }
 }
 
-/* One more of which nothing is known yet; false: there are too many. */
+/* Count one more silent connection; false: there are too many. */
 static bool begin_silence(struct connection *connection, struct session *session)
 {
     struct attach *attach = connection->attach;
@@ -120,7 +121,7 @@ static void connection_free(struct connection *connection)
     free(connection);
 }
 
-/* The process, if there is one, goes on without. */
+/* Close the process's connection, if it has one. The process itself goes on. */
 static void drop_connection(struct process *process)
 {
     struct connection *connection = process->connection;
@@ -130,7 +131,8 @@ static void drop_connection(struct process *process)
         connection_free(connection);
 }
 
-/* Who answers for its messages. Users of a container are not the machine's: there it is the session's owner. */
+/* Decide who answers for the connection's messages. Users of a container are not the machine's: there it is the
+ * session's owner. */
 static void name_payer(struct connection *connection, const struct session *session)
 {
     uid_t uid = connection->own_session[0] && session ? session->owner : connection->peer.uid;
@@ -151,7 +153,7 @@ static void hang_up(struct connection *connection)
 
 /* --- Answers --------------------------------------------------------------------------------------- */
 
-/* A client that has no version in common with us is answered in the oldest. */
+/* A client that has no version in common with us is answered in the oldest one. */
 static struct wire_header header_to(const struct connection *connection, enum wire_type type)
 {
     return (struct wire_header){.type = (uint16_t)type,
@@ -188,7 +190,7 @@ static enum outcome welcome(struct connection *connection, struct process *proce
             },
     };
     const int fds[] = {session->ledger.policy_fd, session->ledger.usage_fd};
-    drop_connection(process); /* a slot has one connection; the old one's hang-up may be still to come */
+    drop_connection(process); /* a slot has one connection; we may not have seen the old one hang up yet */
     connection->process = process;
     process->connection = connection;
     break_silence(connection);
@@ -249,9 +251,10 @@ static enum outcome on_agent(struct connection *connection, const struct wire_me
     if (enter_as_agent(connection->attach->daemon, &request, &connection->version, &process, &refusal) < 0)
         return refuse(connection, &refusal);
     user_time_forget(&connection->paid);
-    connection->source = sd_event_source_disable_unref(connection->source); /* one watches a descriptor */
+    /* A descriptor can have only one source. */
+    connection->source = sd_event_source_disable_unref(connection->source);
     connection->attach->on_agent(process, steal_fd(&connection->fd));
-    return HANG_UP; /* nothing is left of it here */
+    return HANG_UP; /* the agent's room owns the connection now */
 }
 
 static void on_context_cost(void *argument, uint64_t bytes)
@@ -278,16 +281,16 @@ static enum outcome on_context_created(struct connection *connection, const stru
     return answer_context_cost(connection, known);
 }
 
-/* Memory has changed behind the daemon's back, or was refused. */
+/* The driver has changed the process's memory, or memory was refused. */
 static enum outcome on_notice(struct connection *connection, const struct wire_message *message)
 {
     struct process *process = connection->process;
     process->unknown_pointers = message->notice.unknown_pointers;
-    gpu_sample_soon(process->session->daemon); /* and whoever follows the samples looks */
+    gpu_sample_soon(process->session->daemon); /* the parts that observe samples will look */
     return STAY;
 }
 
-/* What a client may say, before it has a slot and after. */
+/* The messages that a client may send, before it has a slot and after. */
 static const struct {
     enum wire_type type;
     bool is_attached;
@@ -334,7 +337,7 @@ static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userda
     return 0;
 }
 
-/* On attach.sock, or on the own socket of `session`. */
+/* A new connection on attach.sock, or on the own socket of `session`. */
 static void begin_connection(struct attach *attach, int fd, struct session *session)
 {
     struct connection *connection = calloc(1, sizeof(*connection));

@@ -15,7 +15,7 @@
 #define TIMEOUT_USEC UINT64_C(90000) /* the client waits 100 ms */
 
 struct context_measurement {
-    struct gpu_look *look; /* under way */
+    struct gpu_look *look; /* under way; NULL: none */
     struct process *process;
     unsigned policy_gpu, gpu;
     struct ledger_slot_sample slot_before;
@@ -27,7 +27,7 @@ struct context_measurement {
 
 void context_cost_keep(struct daemon *daemon, unsigned gpu, uint64_t bytes)
 {
-    /* More than the card has is no answer. */
+    /* A figure above what the card has cannot be right. */
     if (bytes == 0 || bytes >= daemon->gpus[gpu].total_bytes || daemon->gpus[gpu].context_bytes)
         return;
     daemon->gpus[gpu].context_bytes = bytes;
@@ -64,7 +64,8 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* The slot's bytes, and a count that moves with every grant, so that one there and back is seen too. */
+/* The slot's bytes, and a count that changes with every grant, so that an allocation that was freed again is noticed
+ * too. */
 static void look_at_slot(const struct context_measurement *measurement, struct ledger_slot_sample *look,
                          uint64_t *granted)
 {
@@ -86,7 +87,7 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
         if (sample->processes[i].pid == measurement->process->pid)
             shown += sample->processes[i].used_bytes;
 
-    /* It is moving, of course: its first context. */
+    /* Memory of the process changed in between, as is likely with its first context: measure again. */
     if (look.bytes != measurement->slot_before.bytes ||
         look.hidden_bytes != measurement->slot_before.hidden_bytes ||
         granted != measurement->granted_before) {
@@ -97,7 +98,7 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
     struct daemon *daemon = measurement->process->session->daemon;
     uint64_t bytes = look.bytes - look.hidden_bytes;
     uint64_t cost = shown > bytes ? shown - bytes : 0;
-    /* More than the card has is no answer. */
+    /* A figure above what the card has cannot be right. */
     if (cost >= daemon->gpus[measurement->gpu].total_bytes)
         cost = 0;
     context_cost_keep(daemon, measurement->gpu, cost);

@@ -21,7 +21,8 @@
 #include "daemon/process/context_cost.h"
 #include "daemon/process/driver_program.h"
 
-#define MAKE_USEC UINT64_C(15000000) /* a first context may have the driver loaded, and a card woken */
+/* A first context may make the kernel load the driver, and wake the card. */
+#define MAKE_USEC UINT64_C(15000000)
 #define LOOK_USEC UINT64_C(2000000)
 #define END_USEC UINT64_C(5000000)
 
@@ -87,7 +88,7 @@ int context_probe_run(const char *uuid, bool is_simulated)
 
 struct probe {
     unsigned gpu;
-    pid_t pid; /* 0: it has ended */
+    pid_t pid; /* 0: none, or it has ended */
     int to, from;
     bool is_ready; /* it has a context */
     uint64_t before_bytes, cost_bytes;
@@ -118,7 +119,7 @@ static int spawn(struct probe *probe, char *uuid, bool is_simulated)
     return 0;
 }
 
-/* Until each has its context, or has ended. */
+/* Wait until each probe has its context, or has ended. */
 static void await_contexts(struct probe *probes, unsigned count)
 {
     uint64_t end_usec = daemon_now_usec() + MAKE_USEC;
@@ -154,7 +155,7 @@ static void end_probe(struct probe *probe)
 struct seen {
     bool is_over;
     bool ok;
-    pid_t pid; /* whose bytes are wanted */
+    pid_t pid; /* the process whose bytes are wanted */
     uint64_t device_bytes, process_bytes;
 };
 
@@ -169,7 +170,7 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
             seen->process_bytes += sample->processes[i].used_bytes;
 }
 
-/* What NVML shows of a GPU and a process on it; not `ok` if it does not answer in time. */
+/* What NVML shows of a GPU and of a process on it; not `ok` if NVML does not answer in time. */
 static struct seen look(struct daemon *daemon, unsigned gpu, pid_t pid)
 {
     struct seen seen = {.pid = pid};
@@ -197,7 +198,7 @@ static void learn(struct daemon *daemon, struct probe *probe)
     if (!is_listed) {
         struct seen after = look(daemon, probe->gpu, 0);
         if (!after.ok || after.device_bytes != probe->before_bytes)
-            return; /* somebody else changed it */
+            return; /* something else changed it */
         log_info("NVML has no figure for a process on GPU %s; what a context costs is what the whole GPU's "
                  "rose by",
                  card->label);

@@ -14,8 +14,8 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 
-/* Dead processes that are waited for at once, in one session; each goes with the next sample that does not
- * show it. Further ones are not looked for. */
+/* How many dead processes of one session are remembered; each is forgotten with the next sample that does not show it.
+ * Further ones are not looked for. */
 #define ORPHANS_MAX 4096
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -40,7 +40,7 @@ static struct driver_part *parts_of(struct process *process)
     return process->driver_parts;
 }
 
-/* Look at all slots. */
+/* Note the state of all slots. */
 static void begin(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
@@ -59,14 +59,14 @@ static void begin(struct daemon *daemon)
     }
 }
 
-/* --- After it -------------------------------------------------------------------------------------- */
+/* --- After a sample -------------------------------------------------------------------------------- */
 
-/* What NVML showed under one pid, and what slots say of that process; it has two slots where it runs two
- * copies of us. */
+/* What NVML showed under one pid, and what slots say of that process; a process has two slots if it has loaded two
+ * copies of our library. */
 struct row {
     pid_t pid;
     uint64_t shown_bytes, charged_bytes;
-    bool is_unknown; /* NVML has no figure for it: what was known of it stays */
+    bool is_unknown; /* NVML has no figure for it: the last value stays */
     bool is_attached, has_moved, is_given;
 };
 
@@ -81,7 +81,7 @@ static int compare_rows(const void *a, const void *b)
     return (one->pid > other->pid) - (one->pid < other->pid);
 }
 
-/* NVML lists a process once for each compute instance that it is on. */
+/* Make one row per process: NVML lists a process once for each compute instance that it is on. */
 static bool make_table(const struct gpu *card, struct table *table)
 {
     *table =
@@ -111,7 +111,8 @@ static struct row *find_row(const struct table *table, pid_t pid)
     return table->count ? bsearch(&key, table->rows, table->count, sizeof(struct row), compare_rows) : NULL;
 }
 
-/* Whether the sample tells of the process: its slot is now as it was before, and its memory did not move meanwhile. */
+/* Add what the slot has charged to the process's row. Returns whether the sample is valid for the process: its slot is
+ * as it was before, and its memory did not move meanwhile. */
 static bool add_charged(const struct process *process, unsigned policy_gpu, struct row *row)
 {
     const struct driver_part *part = &process->driver_parts[policy_gpu];
@@ -126,7 +127,7 @@ static bool add_charged(const struct process *process, unsigned policy_gpu, stru
     return rested;
 }
 
-/* The row of each slot's process; NULL for a slot that is nobody's, or whose process is not shown. */
+/* The row of each slot's process; NULL if the slot is free, or NVML does not show its process. */
 static void rows_by_slot(const struct session *session, const struct table *table,
                          struct row *rows[static LEDGER_SLOTS])
 {
@@ -135,10 +136,10 @@ static void rows_by_slot(const struct session *session, const struct table *tabl
         rows[process->slot] = find_row(table, process->pid);
 }
 
-/* Of what several processes hold NVML shows the whole for one of them: its maker, and when that has let go
- * another (measure); or for none here, while another session's process does. It is taken off what is shown
- * for any of its holders beyond their own, so that it never counts twice; where none is shown it, what the
- * driver has for them may be counted for less. */
+/* NVML shows memory that several processes hold whole for one of them: its maker, and when that has let go another (to
+ * be measured); or for none here, while a process of another session holds it too. So it is taken off whatever is shown
+ * for any of its holders beyond their own memory, and never counts twice. If it is shown for none of them, what the
+ * driver holds for them may come out too small. */
 static void add_joint(const struct session *session, unsigned policy_gpu, uint32_t joint,
                       struct row *const rows[static LEDGER_SLOTS])
 {
@@ -146,7 +147,8 @@ static void add_joint(const struct session *session, unsigned policy_gpu, uint32
     uint64_t left = ledger_joint_bytes(session->ledger.usage, joint, policy_gpu);
     unsigned count = left ? ledger_joint_holders(session->ledger.usage, joint, slots) : 0;
     for (unsigned i = 0; i < count; i++) {
-        struct row *row = slots[i] < LEDGER_SLOTS ? rows[slots[i]] : NULL; /* a program may have written it */
+        /* A program may have written any slot number. */
+        struct row *row = slots[i] < LEDGER_SLOTS ? rows[slots[i]] : NULL;
         if (!row || row->shown_bytes <= row->charged_bytes)
             continue;
         uint64_t more = row->shown_bytes - row->charged_bytes;
@@ -156,7 +158,7 @@ static void add_joint(const struct session *session, unsigned policy_gpu, uint32
     }
 }
 
-/* False if they changed as the sample was taken: then it tells nothing of this session. */
+/* Add all joint memory. False if it changed while the sample was taken: then the sample is not valid for this session. */
 static bool add_all_joint(const struct session *session, unsigned policy_gpu, const struct table *table)
 {
     struct row *rows[LEDGER_SLOTS];
@@ -175,7 +177,7 @@ static bool add_all_joint(const struct session *session, unsigned policy_gpu, co
     return rested;
 }
 
-/* A process that holds memory has a context, which takes some: there NVML's 0 is no figure. It is seen for
+/* A process that holds memory has a context, which takes some too. So 0 from NVML is not a figure. NVML shows it for
  * processes of other pid namespaces, and on MIG instances without the rights to look. */
 static bool is_known(const struct row *row)
 {
@@ -195,7 +197,7 @@ static void conclude(struct process *process, unsigned policy_gpu, struct row *r
     }
 }
 
-/* The pid may be another process's by now. */
+/* The pid may belong to another process by now. */
 static void take_orphan(struct orphan *orphan, unsigned policy_gpu, const struct row *row)
 {
     uint64_t ticks;
@@ -213,7 +215,7 @@ static void take_orphans(struct session *session, unsigned policy_gpu, const str
         take_orphan(orphan, policy_gpu, find_row(table, orphan->pid));
 }
 
-/* Call `see` for each process of each session on the card. */
+/* Call `see` for each process on the card, of all sessions. */
 static void each_part(struct daemon *daemon, unsigned gpu, struct table *table,
                       void (*see)(struct process *, unsigned policy_gpu, struct row *, void *),
                       void *argument)
@@ -240,7 +242,7 @@ static void see_concluded(struct process *process, unsigned policy_gpu, struct r
     conclude(process, policy_gpu, row);
 }
 
-/* Nobody can tell of the dead on a card that lists no processes: they are taken to have left nothing. */
+/* On a card that lists no processes nobody can tell what dead processes left: it counts as nothing. */
 static void drop_orphans_bytes(struct daemon *daemon, unsigned gpu)
 {
     const struct table nobody = {.rows = NULL};
@@ -250,7 +252,7 @@ static void drop_orphans_bytes(struct daemon *daemon, unsigned gpu)
                 take_orphans(session, i, &nobody);
 }
 
-/* Take in what NVML showed on one GPU. Returns whether any process moved meanwhile, so that another sample
+/* Take in what NVML showed on one GPU. Returns whether any process's memory changed meanwhile: then another sample
  * would tell more. */
 static bool take_gpu(struct daemon *daemon, unsigned gpu)
 {
@@ -291,7 +293,7 @@ static void drop_orphan(struct session *session, struct orphan *orphan)
     free(orphan);
 }
 
-/* Forget the dead that are shown no more, and make the sums count. */
+/* Forget the dead processes that NVML no longer shows, and publish the sums. */
 static void end(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
@@ -340,7 +342,7 @@ void driver_line_publish(struct session *session)
     policy_publish_sample(session);
 }
 
-/* --- The dead -------------------------------------------------------------------------------------- */
+/* --- Processes that die ---------------------------------------------------------------------------- */
 
 void driver_line_died(struct session *session, uint32_t slot, pid_t pid, uint64_t start_ticks)
 {

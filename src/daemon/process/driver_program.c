@@ -11,7 +11,7 @@
 
 #include "base/paths.h"
 
-/* What programs see, but for what would make it one of a session's, or have it fail. NULL without memory. */
+/* The daemon's environment, without what would put the program into a session or make it fail. NULL without memory. */
 static char **environment_without_us(void)
 {
     extern char **environ;

@@ -1,5 +1,5 @@
-/* driver_program.h - programs of ours that call the driver, which the daemon itself never does: calls may wait without end, or
- * leave the process with a context. Each is `gpusliced` with an option of its own. */
+/* driver_program.h - programs of ours that call the driver. The daemon itself never does: a driver call may wait without
+ * end, or leave the process with a context. Each such program is `gpusliced` with an option of its own. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,9 +7,10 @@
 
 #include "base/error.h"
 
-/* Start this very program with `words`, `output` as its standard output and, unless it is negative, `input` as its standard input.
- * It is in no session, whatever the daemon's environment says. Returns 0, or an errno. */
+/* Start this executable again with the arguments `words`, `output` as its standard output and, unless it is negative,
+ * `input` as its standard input. It is in no session, whatever the daemon's environment says. Returns 0, or a positive
+ * errno. */
 int driver_program_start(char *const words[], int input, int output, pid_t *program);
 
-/* In such a program: the driver, or the simulated one. NULL with `error` set. */
+/* In such a program: load the driver, or the simulated one. NULL with `error` set. */
 void *driver_program_load(bool is_simulated, struct error *error);

@@ -19,14 +19,14 @@
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
 
-/* What a verdict needs, gathered step by step. */
+/* What a decision needs, gathered step by step. */
 struct entry {
     struct daemon *daemon;
     const struct enter_request *request;
     struct refusal *refusal;
     uint16_t version;
     const char *session_id;
-    bool is_by_rule; /* it named no session, and a rule names this one */
+    bool is_by_rule; /* the program named no session, and a rule names this one */
     struct session *session;
     struct peer peer;
     int pidfd;
@@ -44,7 +44,8 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct entry *entry, enu
     return -EACCES;
 }
 
-/* A program that named no session is not to take a refusal for there being no rule. */
+/* A program that named no session takes NO_SESSION to mean that no rule is about it. So where a rule named the session,
+ * the reason must be another. */
 static enum wire_refusal no_session(const struct entry *entry)
 {
     return entry->is_by_rule ? WIRE_REFUSED_RULE : WIRE_REFUSED_NO_SESSION;
@@ -74,7 +75,7 @@ static int agree_on_version(struct entry *entry, uint16_t *version)
     return 0;
 }
 
-/* The session that the rules name for a process that named none. */
+/* Find the session that the rules name for a process that named none. */
 static int find_by_rule(struct entry *entry)
 {
     struct config_program program;
@@ -95,7 +96,7 @@ static int find_by_rule(struct entry *entry)
     return 0;
 }
 
-/* It may be an earlier connection's session, of a process that named none. */
+/* The process may have named no session when it first connected, and got this one by a rule. */
 static bool is_admitted_by_rule(const struct entry *entry, const struct session *session)
 {
     struct config_program program;
@@ -105,7 +106,8 @@ static bool is_admitted_by_rule(const struct entry *entry, const struct session 
     return declared_admits(session, &program);
 }
 
-/* By its user, its token, or a rule. The users of a container are not the machine's: there the token counts. */
+/* A process is admitted by its user, its token, or a rule. The users of a container are not the machine's: there the
+ * token counts. */
 static int check_rights(struct entry *entry, const struct session *session)
 {
     const char *token = entry->request->token;
@@ -124,7 +126,8 @@ static int check_rights(struct entry *entry, const struct session *session)
     return 0;
 }
 
-/* A process that is attached comes back, under a new daemon, for the policy that says what has changed. */
+/* A process that is attached may come back whatever the state: under a new daemon it needs the new policy region, which
+ * says what has changed. */
 static int check_state(struct entry *entry, struct session *session)
 {
     bool is_attached = process_find(session, entry->peer.pid, entry->start_ticks, entry->request->slot,
@@ -158,15 +161,15 @@ static int find_session(struct entry *entry)
 
 /* --- Which slot ------------------------------------------------------------------------------------ */
 
-/* The slot that the program held under an earlier connection or daemon, if it is still its. */
+/* The slot that the program held under an earlier connection or daemon, if it still holds it. */
 static struct process *find_held(const struct entry *entry)
 {
     return process_find(entry->session, entry->peer.pid, entry->start_ticks, entry->request->slot,
                         entry->request->generation);
 }
 
-/* Slots that this very process had before it exec'd are free now. If it still maps the ledger, it has not,
- * and runs a second copy of our library. */
+/* Free the slots that this very process had before it exec'd. If it still maps the ledger, it has not exec'd, and runs
+ * a second copy of our library. */
 static void free_execed_slots(const struct entry *entry)
 {
     struct process *process = process_find_other(entry->session, entry->peer.pid, entry->start_ticks, NULL);
@@ -179,7 +182,7 @@ static void free_execed_slots(const struct entry *entry)
     }
 }
 
-/* A free slot of the ledger, or -1 where all are taken. */
+/* Claim a free slot of the ledger; refuse where all are taken. */
 static int claim_slot(struct entry *entry, int *slot, uint64_t *generation)
 {
     struct session *session = entry->session;
@@ -187,7 +190,7 @@ static int claim_slot(struct entry *entry, int *slot, uint64_t *generation)
     *slot = ledger_slot_claim(session->ledger.usage, owner, generation);
     for (const struct process *at = session->processes; at && *slot >= 0; at = at->next)
         if (at->slot == (uint32_t)*slot)
-            session->ledger.broken = true; /* a process wrote over who owns what */
+            session->ledger.broken = true; /* a process wrote over the slots' owners */
     if (session_is_broken(session))
         return refuse(entry, WIRE_REFUSED_BROKEN,
                       "a process damaged the ledger of session %s; release it and create another",
@@ -213,7 +216,7 @@ static int take_slot(struct entry *entry, struct process **process)
     if (result < 0)
         return result;
     if (entry->request->own_session[0])
-        entry->peer.uid = session->owner; /* which is charged for it */
+        entry->peer.uid = session->owner; /* who is charged for it */
     result = user_check(session->daemon, entry->peer.uid, USER_PROCESS, &error);
     if (result == 0)
         result = reaper_add(session, &entry->peer, entry->start_ticks, steal_fd(&entry->pidfd),
@@ -242,7 +245,7 @@ static struct entry begin(struct daemon *daemon, const struct enter_request *req
                           .pidfd = -1};
 }
 
-/* The session that the socket says, the message says, or a rule. */
+/* Choose the session: by the socket, else by the message, else by a rule. */
 static int name_session(struct entry *entry)
 {
     const char *own = entry->request->own_session;

@@ -25,7 +25,7 @@
 #define UNMAPPED_GRACE_USEC UINT64_C(5000000)
 #define STOP_SECONDS 1
 
-/* The counts of a slot end with it; those of /metrics go on. */
+/* The counts of a slot end with it: add them to those of /metrics, which must go on. */
 static void keep_counts(const struct process *process)
 {
     struct session *session = process->session;
@@ -40,7 +40,7 @@ static void keep_counts(const struct process *process)
     }
 }
 
-/* `process` is NULL for one of which nothing is left but what its slot said. */
+/* `process` is NULL if only the process's slot tells of it. */
 static void tell_of_end(struct session *session, struct process *process, pid_t pid, const char *how,
                         uint64_t bytes)
 {
@@ -57,7 +57,7 @@ static uint64_t clear_slot(struct session *session, uint32_t slot)
     for (unsigned i = 0; i < session->gpu_count; i++) {
         if (session->gpus[i].gpu < 0)
             continue;
-        /* No process held more than there is, whatever it wrote. */
+        /* No process held more than the card has, whatever it wrote into its slot. */
         const struct gpu *card = &session->daemon->gpus[session->gpus[i].gpu];
         uint64_t bytes = recovered[i] < card->total_bytes ? recovered[i] : card->total_bytes;
         session->daemon->counters[session->gpus[i].gpu].recovered_bytes += bytes;
@@ -89,7 +89,7 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
     return 0;
 }
 
-/* A connected process that was never seen to map its ledger may have been stopped just before it did. */
+/* A connected process that was never seen to map its ledger may have been stopped just before it did that. */
 static bool may_be_starting(const struct process *process)
 {
     return process->connection && !process->was_mapped &&
@@ -127,7 +127,7 @@ int reaper_add(struct session *session, const struct peer *peer, uint64_t start_
 
 /* --- After a restart ------------------------------------------------------------------------------- */
 
-/* A rule may have let in a process of another user than the session's owner. */
+/* The user of the process: a rule may have let in another user than the session's owner. */
 static uid_t uid_of(pid_t pid, uid_t otherwise)
 {
     char path[32];
@@ -172,7 +172,7 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
         const struct recorded_process *record = by_slot[slot];
         if (!ledger_slot_owner(session->ledger.usage, slot, &owner, &generation))
             continue;
-        /* What the state file says cannot have been written by a process of the session. */
+        /* Believe the state file more than the slot: no process of the session can have written the file. */
         bool is_current = record && record->generation == generation;
         bool is_true = !is_current || (record->pid == owner.pid && record->start_ticks == owner.start_ticks);
         int result =
@@ -188,7 +188,8 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
                  (int)owner.pid, (unsigned long long)bytes);
         tell_of_end(session, NULL, owner.pid, "died while no daemon ran", bytes);
     }
-    /* Those that exec'd, or whose slot named somebody else, do not map it. */
+    /* A process that has exec'd does not map the ledger, and neither does one that a false slot named: free their
+     * slots. */
     for (struct process *process = session->processes, *next; process; process = next) {
         next = process->next;
         reaper_remove_if_execed(process);
@@ -198,10 +199,11 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
 
 /* --- The slow round -------------------------------------------------------------------------------- */
 
-/* One process at a time, in a helper thread: a process may have very many mappings. */
+/* One process at a time, in a helper thread, because a process may have very many mappings. */
 struct survey {
     struct daemon *daemon;
-    char session_id[SESSION_ID_TEXT]; /* looked at last; nothing is kept that may go away */
+    /* The last process looked at, by session and slot: a pointer could dangle. */
+    char session_id[SESSION_ID_TEXT];
     uint32_t slot;
     struct worker *worker;
     sd_event_source *timer;

@@ -17,10 +17,10 @@
 #define PATIENCE_USEC UINT64_C(10000000)
 #define DEATH_USEC UINT64_C(5000000)
 
-/* While it lasts, session->release. */
+/* One release; session->release points to it while it lasts. */
 struct release {
     struct session *session;
-    release_done done; /* NULL: called */
+    release_done done; /* NULL: has been called, or nobody asked */
     void *argument;
     sd_event_source *timer;
     bool has_killed;
@@ -68,7 +68,7 @@ static int on_patience_over(sd_event_source *source, uint64_t usec, void *userda
     return 0;
 }
 
-/* No process gets in from now on; those in it are to be told by the caller. */
+/* Let no process in from now on; the caller has to signal those that are in. */
 static int begin(struct session *session, release_done done, void *argument, struct error *error)
 {
     struct release *release = calloc(1, sizeof(*release));

@@ -1,8 +1,8 @@
-/* release.h - ending a session together with the processes in it: somebody releases it, or its time is over and
- * its kills_at_ttl is set.
+/* release.h - ends a session together with its processes: when somebody releases it, or when its time is over and its
+ * kills_at_ttl is set.
  *
- * From that moment on, no process gets in and no memory is given. All attached processes are sent
- * SIGTERM, those that are left after 10 s SIGKILL; the session ends with the last of them. */
+ * From then on no process gets in and no memory is given. All attached processes are sent SIGTERM, and those that are left
+ * after 10 s SIGKILL; the session ends with the last of them. */
 #pragma once
 
 #include <sys/types.h>
@@ -12,15 +12,15 @@
 struct daemon;
 struct session;
 
-/* `why` is NULL once the session has ended; else why it has not: ERR_SESSION_BUSY. */
+/* `why` is NULL when the session has ended; else it says why the session has not: ERR_SESSION_BUSY. */
 typedef void (*release_done)(void *argument, const struct error *why);
 
-/* Begin, for user `uid`. `done` is called once: when the session has ended, when processes withstand SIGKILL
- * for 5 s, or when the daemon stops first. On failure it is never called. */
+/* Start releasing the session for user `uid`. `done` is called once: when the session has ended, when processes have
+ * withstood SIGKILL for 5 s, or when the daemon stops before that. On failure it is never called. */
 int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error);
 
-/* End the processes of restored sessions that expired before: once, when the state file has been read. */
+/* End the processes of restored sessions that have expired. Call once, when the state file has been read. */
 int release_go_on(struct daemon *daemon, struct error *error);
 
 int release_start(struct daemon *daemon, struct error *error);
-void release_stop(struct daemon *daemon); /* no session is left */
+void release_stop(struct daemon *daemon); /* when no session is left */

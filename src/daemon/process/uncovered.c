@@ -22,13 +22,13 @@
 #include "daemon/loop/peer.h"
 #include "daemon/session/process.h"
 
-/* A program that is about to attach holds a context for a moment: it is looked at once more before it is told
- * of. After SIGTERM it has as long as those in a session that is released. */
+/* A program that is about to attach holds a context for a moment, so it is looked at again before it is reported. After
+ * SIGTERM it has as long as processes of a session that is released. */
 #define SETTLE_USEC UINT64_C(3000000)
 #define PATIENCE_USEC UINT64_C(10000000)
 #define COMMAND_BYTES 16
 
-/* A program that was seen. */
+/* A program outside of every session. */
 struct outsider {
     LIST_ENTRY(outsider) next;
     pid_t pid;
@@ -36,8 +36,8 @@ struct outsider {
     uid_t uid;
     char command[COMMAND_BYTES];
     uint64_t bytes;     /* on all GPUs, in the sample at hand */
-    uint64_t seen_usec; /* first */
-    uint64_t term_usec; /* SIGTERM was sent; 0: not */
+    uint64_t seen_usec; /* when it was first seen */
+    uint64_t term_usec; /* when SIGTERM was sent; 0: not yet */
     bool is_told, is_killed;
 };
 
@@ -47,7 +47,7 @@ struct uncovered {
     LIST_HEAD(, outsider) outsiders;
 };
 
-/* --- Who they are ---------------------------------------------------------------------------------- */
+/* --- Programs outside of sessions ------------------------------------------------------------------ */
 
 static void read_command(pid_t pid, char command[static COMMAND_BYTES])
 {
@@ -82,7 +82,7 @@ static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
     return outsider;
 }
 
-/* --- What is done about one ------------------------------------------------------------------------ */
+/* --- Reporting and ending one ---------------------------------------------------------------------- */
 
 static void tell(struct uncovered *uncovered, struct outsider *outsider)
 {
@@ -94,7 +94,7 @@ static void tell(struct uncovered *uncovered, struct outsider *outsider)
                    (int)outsider->pid, outsider->command, (unsigned)outsider->uid, outsider->bytes);
 }
 
-/* The pid may be another process's by now: only the one that was seen is meant. */
+/* The pid may belong to another process by now: signal only the one that was seen. */
 static void send(struct uncovered *uncovered, const struct outsider *outsider, int number)
 {
     cleanup_close int pidfd = peer_open(outsider->pid, outsider->start_ticks);
@@ -157,7 +157,7 @@ static void look(struct uncovered *uncovered)
         next = LIST_NEXT(one, next);
         if (one->bytes) {
             act(uncovered, one);
-        } else { /* it has gone, let go of what it held, or is in a session now */
+        } else { /* it has gone, has freed its memory, or is in a session now */
             LIST_REMOVE(one, next);
             free(one);
         }

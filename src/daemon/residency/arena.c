@@ -20,7 +20,7 @@
 
 #define STOP_SECONDS 5
 
-/* What is left to others: of the machine's memory, and of a cgroup's. */
+/* What must be left to others, of the machine's memory and of a cgroup's. */
 #define SPARED_PART 20 /* a twentieth of all of it */
 #define SPARED_LEAST (UINT64_C(64) << 20)
 #define SPARED_MOST (UINT64_C(2) << 30)
@@ -48,7 +48,7 @@ uint64_t arena_bound_bytes(const struct daemon *daemon)
     return daemon->config.daemon.host_memory_bytes ? daemon->config.daemon.host_memory_bytes : machine / 2;
 }
 
-/* --- What there is --------------------------------------------------------------------------------- */
+/* --- How much there is ----------------------------------------------------------------------------- */
 
 static uint64_t without_spare(uint64_t all_bytes, uint64_t free_bytes)
 {
@@ -57,7 +57,7 @@ static uint64_t without_spare(uint64_t all_bytes, uint64_t free_bytes)
     return free_bytes > spare ? free_bytes - spare : 0;
 }
 
-/* The number behind `name` at the beginning of a line; false where there is none. */
+/* The number after `name` at the start of a line; false where there is none. */
 static bool read_line_number(const char *path, const char *name, uint64_t *number)
 {
     char line[256];
@@ -97,11 +97,11 @@ static bool read_number_in(const char *folder, const char *file, const char *nam
     return read_line_number(path, name, number);
 }
 
-/* Of the cgroup at `folder`: what it may still take, and what it would have back at once, as it only keeps files. */
+/* How much the cgroup at `folder` may still take, counting its file cache, which the kernel can drop at once. */
 static uint64_t cgroup_room(const struct cgroups *kind, const char *folder)
 {
     uint64_t max, current, inactive = 0, active = 0;
-    if (!read_number_in(folder, kind->max, "", &max) || /* "max", or the root, which has none */
+    if (!read_number_in(folder, kind->max, "", &max) || /* "max", or the root, which has no limit */
         !read_number_in(folder, kind->current, "", &current))
         return UINT64_MAX;
     read_number_in(folder, "memory.stat", kind->inactive, &inactive);
@@ -111,7 +111,7 @@ static uint64_t cgroup_room(const struct cgroups *kind, const char *folder)
     return without_spare(max, max > used ? max - used : 0);
 }
 
-/* Whether the line of /proc/self/cgroup, "5:cpu,cpuacct:/path", is of that controller; then `*path`. */
+/* Whether the line of /proc/self/cgroup, "5:cpu,cpuacct:/path", is about that controller; sets `*path` then. */
 static bool is_line_of(char *line, const char *controller, const char **path)
 {
     char *controllers = strchr(line, ':'), *end = controllers ? strchr(controllers + 1, ':') : NULL, *rest;
@@ -127,7 +127,7 @@ static bool is_line_of(char *line, const char *controller, const char **path)
     return false;
 }
 
-/* The folder of the daemon's cgroup there; false where it has none. */
+/* The folder of the daemon's cgroup in that hierarchy; false where it has none. */
 static bool find_cgroup(const struct cgroups *kind, char *folder, size_t size)
 {
     char line[PATH_MAX];
@@ -145,7 +145,7 @@ static bool find_cgroup(const struct cgroups *kind, char *folder, size_t size)
     return found;
 }
 
-/* The least of the daemon's cgroup and those around it. */
+/* The least room of the daemon's cgroup and all its parents. */
 static uint64_t cgroups_room(void)
 {
     char folder[PATH_MAX + 32];
@@ -161,7 +161,7 @@ static uint64_t cgroups_room(void)
     return least;
 }
 
-/* What the machine and the daemon's cgroup could give now, and keep enough for others. Takes milliseconds. */
+/* What the machine and the daemon's cgroup can give now and leave enough to others. Takes milliseconds. */
 static uint64_t room_bytes_now(void)
 {
     uint64_t machine = machine_room(), allowed = cgroups_room();
@@ -203,7 +203,7 @@ static void on_done(struct worker_job *worker_job)
     struct arena_job *job = (struct arena_job *)worker_job;
     job->made(job->argument, job->fd, job->bytes, job->why);
     if (job->fd >= 0)
-        closer_close(job->daemon, job->fd); /* if nobody has it, its pages are freed */
+        closer_close(job->daemon, job->fd); /* if no process has it, its pages are freed */
     free(job);
 }
 

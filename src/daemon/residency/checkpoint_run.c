@@ -57,7 +57,7 @@ static int say(const char *what, int pid, CUresult result)
     return 1;
 }
 
-/* The daemon that wants it does not live any more: the next one is asked again, and nothing is begun for this one. */
+/* False if the daemon that asked for this has died: then start nothing, because the next daemon will ask again. */
 static bool is_wanted(void)
 {
     struct pollfd reader = {.fd = STDOUT_FILENO};
@@ -119,12 +119,12 @@ int checkpoint_run(const char *order, bool is_simulated)
         printf("cuInit answered %d", (int)result);
         return 1;
     }
-    flock(STDIN_FILENO, LOCK_EX); /* one of a dead daemon may be at work */
+    flock(STDIN_FILENO, LOCK_EX); /* a program of a dead daemon may still be at work */
     if (!is_wanted())
         return 1;
     result = driver.get_state(pid, &state);
     if (result == CUDA_ERROR_INVALID_VALUE)
-        return 0; /* it does not use the GPU, and has nothing there */
+        return 0; /* the process does not use the GPU */
     if (result != CUDA_SUCCESS)
         return say("tell the state of", pid, result);
     if (state == CU_PROCESS_STATE_FAILED) {

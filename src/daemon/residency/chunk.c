@@ -26,7 +26,7 @@ static int make_file(void)
     return fd;
 }
 
-/* Where its pages are to come from. No chunk fails for that: without the kernel's help they come from anywhere. */
+/* Say where its pages should come from. This never fails a chunk: without the kernel's help they come from anywhere. */
 static void prefer_node(void *pages, uint64_t bytes, int numa_node)
 {
     enum { WORD_BITS = sizeof(unsigned long) * CHAR_BIT };
@@ -37,13 +37,14 @@ static void prefer_node(void *pages, uint64_t bytes, int numa_node)
     syscall(SYS_mbind, pages, bytes, MPOL_PREFERRED, nodes, (unsigned long)NUMA_NODES_MAX, 0U);
 }
 
-/* Have every page made here, where nobody waits for it: at once, for what is made by fallocate() is never a huge page. */
+/* Have every page allocated here, where nobody waits for it. First by madvise(), because what fallocate() makes is
+ * never a huge page. */
 static int populate(int fd, unsigned char *pages, uint64_t bytes)
 {
     if (madvise(pages, bytes, MADV_POPULATE_WRITE) == 0)
         return 0;
     if (errno != EINVAL)
-        return errno == EFAULT ? -ENOMEM : -errno; /* what would be SIGBUS */
+        return errno == EFAULT ? -ENOMEM : -errno; /* the fault would be SIGBUS */
     if (fallocate(fd, 0, 0, (off_t)bytes) < 0)
         return -errno;
     for (uint64_t at = 0; at < bytes; at += 4096)

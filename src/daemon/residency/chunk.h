@@ -1,11 +1,12 @@
-/* chunk.h - one chunk of an arena (arena.h): a sealed file of memory that is there, all zero.
+/* chunk.h - one chunk of an arena (arena.h): a sealed file whose pages are all allocated and zero.
  *
- * Huge pages are taken where the kernel gives them to shared memory that asks (shmem_enabled: advise), since page-locking and
- * copying then touch a five-hundredth of the pages; never those that an administrator reserved (MFD_HUGETLB), which are
- * somebody's, and which no memory cgroup counts. */
+ * The chunk uses huge pages where the kernel gives them to shared memory that asks (shmem_enabled: advise), because
+ * page-locking and copying then touch a five-hundredth of the pages. It never uses those that an administrator reserved
+ * (MFD_HUGETLB): they are meant for somebody, and no memory cgroup counts them. */
 #pragma once
 
 #include <stdint.h>
 
-/* A new one, near that NUMA node if it has room for it; below 0: anywhere. A descriptor or a negative errno. */
+/* Make a chunk, near that NUMA node if the node has room for it; node below 0: anywhere. Returns a descriptor or a
+ * negative errno. */
 int chunk_make(uint64_t bytes, int numa_node);

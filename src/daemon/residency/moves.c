@@ -15,10 +15,10 @@
 #include "daemon/session/session.h"
 
 #define FIRST_BYTES_PER_SECOND UINT64_C(10000000000)
-/* Who says nothing for so long while it is to move is stopped, or stuck. */
+/* A process that says nothing for this long while it should move is stopped, or stuck. */
 #define SILENCE_USEC UINT64_C(10000000)
 
-/* One that does not answer. Its session waits for it, and nobody else. */
+/* Report a process that does not answer. Only its own session waits for it. */
 static void look_for_silence(struct process *process, uint64_t now)
 {
     struct process_move *move = process->move;
@@ -35,7 +35,7 @@ static void look_for_silence(struct process *process, uint64_t now)
                    session->move->failure);
 }
 
-/* Have it leave if it had no work for long. */
+/* Have the session leave if it has had no work for long enough. */
 static void look_for_idleness(struct session *session, uint64_t now)
 {
     const struct move *move = session->move;
@@ -84,7 +84,7 @@ static void take(void *context, const struct change *change)
         free(change->process->move);
         change->process->move = NULL;
         moves_advance(session);
-        moves_look_again(session->daemon->moves, daemon_now_usec()); /* what it had is free */
+        moves_look_again(session->daemon->moves, daemon_now_usec()); /* what it had is free now */
         break;
     case CHANGE_SESSION_GONE:
         free(session->move);
@@ -96,7 +96,7 @@ static void take(void *context, const struct change *change)
     }
 }
 
-/* --- What people ask ------------------------------------------------------------------------------- */
+/* --- What users ask for ---------------------------------------------------------------------------- */
 
 int moves_suspend(struct session *session, struct error *error)
 {
@@ -134,7 +134,7 @@ int moves_resume(struct session *session, struct error *error)
     session->move->failure[0] = '\0';
     session->move->cause = MOVE_BY_NEED;
     if (session->move->state == MOVE_LEAVING)
-        moves_turn(session, false, MOVE_BY_NEED); /* what has left is missing, and no more */
+        moves_turn(session, false, MOVE_BY_NEED); /* only what has left has to come back */
     else
         moves_want_back(session);
     moves_advance(session);
@@ -142,7 +142,7 @@ int moves_resume(struct session *session, struct error *error)
     return 0;
 }
 
-/* By how it goes, and before anything has moved by moves of late. */
+/* Estimate by this move's progress; before anything has moved, by the speed of earlier moves. */
 static double seconds_left_of_move(const struct session *session, uint64_t done_bytes, uint64_t left_bytes)
 {
     const struct moves *moves = session->daemon->moves;
@@ -150,7 +150,7 @@ static double seconds_left_of_move(const struct session *session, uint64_t done_
            expected = (double)left_bytes / (double)moves->bytes_per_second;
     if (done_bytes)
         return seconds * (double)left_bytes / (double)done_bytes;
-    return expected > seconds ? expected : seconds; /* one that goes on for long takes long */
+    return expected > seconds ? expected : seconds; /* a move that has taken long already will take long */
 }
 
 struct moves_standing moves_standing(const struct session *session)

@@ -1,12 +1,14 @@
-/* Sessions without an engine leave the card and come back process by process, by the driver's own means: cuCheckpointProcess*, of
- * driver 570 and later.
+/* Sessions without an engine leave the card and come back process by process, by the driver's own means:
+ * cuCheckpointProcess*, of driver 570 and later.
  *
- * Those calls wait for the process's own, so they are made by a program of ours (checkpoint_run.h), one process after the other,
- * which a helper thread waits for. It begins where the process stands, so what was broken off is gone on with by the next. While a
- * process is checkpointed its threads wait inside the driver, the agent's too: it is given no lease.
+ * Those calls wait for the process's own calls. So a program of ours makes them (checkpoint_run.h), for one process after
+ * the other, and a helper thread waits for the program. The program starts from the state that the process is in, so it
+ * also finishes what an earlier one left half done. While a process is checkpointed its threads wait inside the driver, its
+ * agent too: it is given no lease.
  *
- * A daemon may die in the middle. Its program goes on to the end, and those of the next daemon wait for that: they share the lock of
- * the runtime folder. That something is under way is stored before the first process is locked, so the next daemon goes on with it. */
+ * A daemon may die in the middle. Its program runs to its end, and the next daemon's programs wait for that: they share a
+ * lock on the runtime folder. Before the first process is locked, the store notes that a move is under way, so the next
+ * daemon goes on with it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -31,15 +33,15 @@
 #include "daemon/session/session_find.h"
 
 #define DRIVER_LEAST 570
-/* A process's gigabytes go at the speed of the driver, which is some GB/s. */
+/* A process's gigabytes move at the speed of the driver, which is some GB/s. */
 #define LIMIT_MS 300000
 #define STOP_SECONDS 5
 
 struct checkpoint {
     enum move_state state;
-    bool is_out;      /* what goes on, or went on last */
-    unsigned pending; /* processes */
-    bool has_failed;  /* one of them */
+    bool is_out;      /* the direction of the move under way, or of the last one */
+    unsigned pending; /* how many processes are still to be done */
+    bool has_failed;  /* a process could not be moved */
     uint64_t began_usec;
     char failure[256];
 };
@@ -58,7 +60,7 @@ struct checkpoint_job {
 
 /* --- One process, in the helper -------------------------------------------------------------------- */
 
-/* Whatever it says until it ends; what takes too long is ended. */
+/* Take what the program says until it ends; kill it if it takes too long. */
 static void listen_to(struct checkpoint_job *job, pid_t program, int from)
 {
     uint64_t end_usec = daemon_now_usec() + LIMIT_MS * UINT64_C(1000);
@@ -129,7 +131,7 @@ static void run_jobs(struct worker_job *first, void *context)
 
 /* --- A session, in the loop ------------------------------------------------------------------------ */
 
-/* What is to be, and whether it is still to be brought about; both outlive the daemon. */
+/* Note where the session should be, and whether that is still to be done. Both are stored and outlive the daemon. */
 static void set_standing(struct session *session, bool is_suspended, bool is_checkpointing)
 {
     bool has_changed = session->is_suspended != is_suspended || session->is_checkpointing != is_checkpointing;
@@ -163,7 +165,7 @@ static void submit(struct process *process, bool is_out)
 
 static void settle(struct session *session, bool has_failed);
 
-/* Have all processes be as the session is to be. */
+/* Have all processes leave or come back, as the session should. */
 static void begin(struct session *session)
 {
     struct checkpoint *checkpoint = session->checkpoint;
@@ -190,7 +192,7 @@ static void tell_done(struct session *session)
     for (struct process *process = session->processes; process && !checkpoint->is_out;
          process = process->next)
         agents_set_away(process, false);
-    if (*checkpoint->failure) /* what had left came back, and that was told */
+    if (*checkpoint->failure) /* what had left came back, and the failure was reported */
         return;
     log_info("session %s: %s (%.3f s)", session->id, what, seconds);
     change_publish(session->daemon,
@@ -199,7 +201,7 @@ static void tell_done(struct session *session)
                    "%s", what);
 }
 
-/* What has left comes back; what could not come back stays away, until it is asked for again. */
+/* What has left comes back; what could not come back stays away until somebody asks for it again. */
 static void tell_failure(struct session *session)
 {
     struct checkpoint *checkpoint = session->checkpoint;
@@ -215,7 +217,7 @@ static void tell_failure(struct session *session)
         checkpoint->state = MOVE_AWAY;
 }
 
-/* All processes have been seen to; or there was none. Somebody may want the opposite by now. */
+/* All processes are done, or there was none. By now somebody may have asked for the opposite. */
 static void settle(struct session *session, bool has_failed)
 {
     struct checkpoint *checkpoint = session->checkpoint;
@@ -249,7 +251,7 @@ static void on_done(struct worker_job *worker_job)
     free(job);
 }
 
-/* --- What people ask ------------------------------------------------------------------------------- */
+/* --- What users ask for ---------------------------------------------------------------------------- */
 
 static int refuse(const struct session *session, struct error *error, const char *why)
 {
@@ -260,7 +262,7 @@ static int refuse(const struct session *session, struct error *error, const char
         session->id, why);
 }
 
-/* The session's state, and the helper. */
+/* Make the session's state and the helper, if they do not exist. */
 static int prepare(struct session *session, struct error *error)
 {
     struct daemon *daemon = session->daemon;
@@ -272,7 +274,7 @@ static int prepare(struct session *session, struct error *error)
     return 0;
 }
 
-/* What goes on is turned round when it has come to its end. */
+/* A move under way is turned round when it has ended. */
 static int order(struct session *session, bool is_out, struct error *error)
 {
     int result = prepare(session, error);

@@ -1,4 +1,4 @@
-/* What processes are told, and what a session comes to by that. */
+/* Tells processes what to do, and works out the state that their session comes to. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,13 +17,13 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
-/* How long an agent waits for work in flight. */
+/* How long an agent waits for work in flight to end. */
 #define PATIENCE_NS UINT64_C(2000000000)
 #define IDLE_PATIENCE_NS UINT64_C(20000000)
-/* What comes ahead in one piece at least: so much of the process's memory, and no more than so many bytes. */
+/* The smallest piece that comes ahead: this part of the process's memory, and at most this many bytes. */
 #define AHEAD_LEAST_PART 32
 #define AHEAD_LEAST_BYTES (UINT64_C(64) << 20)
-/* What is made ahead of need, and could not be, is tried again so much later. */
+/* When a chunk could not be made ahead of need, how long until it is tried again. */
 #define PREPARE_AGAIN_USEC UINT64_C(10000000)
 
 /* A chunk is being made for this process, which may end meanwhile. */
@@ -64,7 +64,7 @@ static void order_in(struct process *process)
     give_order(process, &message, &message.restore.order);
 }
 
-/* What of the process may have left one of its GPUs, at most. */
+/* How much of the process may have left one of its GPUs, at most. */
 static uint64_t away_from(const struct process *process, unsigned policy_gpu)
 {
     const struct process_move *move = process->move;
@@ -76,8 +76,8 @@ static uint64_t away_from(const struct process *process, unsigned policy_gpu)
     return away < charged ? away : charged;
 }
 
-/* The piece of the process that may come ahead to one of its GPUs; 0: none. Pieces that are not worth an order wait until there
- * is more room, or they are the last. */
+/* The piece of the process that may come ahead to one of its GPUs; 0: none. A piece that is not worth an order waits
+ * until there is more room, unless it is the last. */
 static uint64_t next_part(const struct process *process, unsigned policy_gpu)
 {
     const struct process_move *move = process->move;
@@ -130,7 +130,8 @@ static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
     moves_advance(session);
 }
 
-/* Of the session's GPU, near which its host memory is made; of several, each may be elsewhere. */
+/* The PCI address of the session's GPU, to make its host memory near it; "" if it has several, which may be near
+ * different processors. */
 static const char *pci_address_of(const struct session *session)
 {
     const struct daemon *daemon = session->daemon;
@@ -138,7 +139,7 @@ static const char *pci_address_of(const struct session *session)
     return is_one && !daemon->options.simulated ? daemon->gpus[session->gpus[0].gpu].pci_address : "";
 }
 
-/* Have a chunk made for the process. Where it is not needed yet, it is no failure that there is none. */
+/* Have a chunk made for the process. While the session is not leaving, it is not a failure if none can be made. */
 static void ask_for_chunk(struct process *process, uint64_t bytes)
 {
     struct session *session = process->session;
@@ -173,10 +174,11 @@ void moves_prepare(struct session *session)
     for (struct process *process = session->processes; process; process = process->next)
         if (process->move && may_be_told(process) && process_move_lacks_bytes(process->move) &&
             daemon_now_usec() >= process->move->prepare_usec)
-            ask_for_chunk(process, ARENA_CHUNK_SMALL); /* its agent is busy for a while with each */
+            /* A small one, because its agent is busy for a while with each. */
+            ask_for_chunk(process, ARENA_CHUNK_SMALL);
 }
 
-/* Tell one process what it is to do, unless it is doing so, or has. */
+/* Tell one process what to do, unless it is doing that or has done it. */
 static void step(struct process *process)
 {
     struct process_move *move = process->move;
@@ -195,13 +197,13 @@ static void step(struct process *process)
     }
 }
 
-/* Its gate is closed whatever leases say, or will be as soon as it hears of an order. */
+/* Whether the process's gate is closed whatever the leases say, or will be as soon as it hears of an order. */
 static bool is_kept_from_gpu(const struct process_move *move)
 {
     return move->order || process_move_is_partly_away(move);
 }
 
-/* How fast moves are, from one that is done. */
+/* Learn the speed of moves from one that has ended. */
 static void note_speed(struct moves *moves, uint64_t bytes, double seconds)
 {
     if (bytes < MOVES_SLACK_BYTES || seconds <= 0)
@@ -210,7 +212,7 @@ static void note_speed(struct moves *moves, uint64_t bytes, double seconds)
     moves->bytes_per_second = (uint64_t)(0.75 * (double)moves->bytes_per_second + 0.25 * speed);
 }
 
-/* The state that it has come to is news. */
+/* If the session has come to another state, note and report it. */
 static void tell_state(struct session *session)
 {
     struct move *move = session->move;
@@ -232,7 +234,7 @@ static void tell_state(struct session *session)
     move->has_moved = has_left;
     if (!is_news)
         return;
-    if (!has_left || session->engine == LEDGER_ENGINE_SWAP) /* what the driver pages leaves later */
+    if (!has_left || session->engine == LEDGER_ENGINE_SWAP) /* memory that the driver pages leaves later */
         note_speed(session->daemon->moves, move->total_bytes, seconds);
     units_format_bytes(has_left ? MOVES_SUM(session, evicted_bytes) : MOVES_SUM(session, resident_bytes),
                        bytes);

@@ -1,4 +1,5 @@
-/* Who comes, and who leaves for it: residency.h decides, and is told here how everybody stands. */
+/* Which sessions come, and which leave for them: gathers how each session stands, has residency.h decide, and carries
+ * the answer out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,12 +15,13 @@
 #define HOPE_USEC UINT64_C(1500000)
 #define TURN_LEAST_NS UINT64_C(1000000000)
 #define TURN_MOST_NS UINT64_C(60000000000)
-#define BREATH_NS UINT64_C(100000000) /* without turns: whoever has come may at least do something */
-/* What is left free of the card, for small allocations of those who work. */
+/* The turn where there are no turns: a session that has come can do at least something. */
+#define BREATH_NS UINT64_C(100000000)
+/* What stays free of the card, for small allocations of the sessions that work. */
 #define AHEAD_SPARE_PART 32
 #define TURNS_USEC UINT64_C(2000000)
-/* Of the time that leaving and coming back takes: so long there must have been no work. An agent tells it after so long; and it is not
- * waited for more than that. */
+/* How long a session must have had no work to count as idle: this part of the time that leaving and coming back takes.
+ * An agent reports idleness only after IDLE_TOLD_USEC; beyond that the daemon waits IDLE_MOST_USEC at most. */
 #define IDLE_PART 16
 #define IDLE_TOLD_USEC UINT64_C(40000)
 #define IDLE_MOST_USEC UINT64_C(160000)
@@ -41,14 +43,14 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     return used > here ? used : here;
 }
 
-/* The same, as much as sums of it have room for. */
+/* The same, bounded so that sums of it cannot overflow. */
 static int64_t counted_by(const struct session *session, unsigned policy_gpu)
 {
     uint64_t taken = taken_by(session, policy_gpu);
     return taken < INT64_MAX / LEDGER_GPUS ? (int64_t)taken : INT64_MAX / LEDGER_GPUS;
 }
 
-/* The same on one of the daemon's GPUs. */
+/* The same, on one of the daemon's GPUs. */
 static int64_t counted_on(const struct session *session, unsigned gpu)
 {
     for (unsigned i = 0; i < session->gpu_count; i++)
@@ -63,7 +65,8 @@ static uint64_t slack_bytes(const struct gpu *card)
     return slack < MOVES_SLACK_BYTES ? slack : MOVES_SLACK_BYTES;
 }
 
-/* Memory that the driver pages may be more than the card has; other memory cannot, whatever is counted of it. */
+/* Whether the driver pages the session's memory: then it may be more than the card has. Other memory cannot be,
+ * whatever the counts say. */
 static bool is_paged(const struct session *session)
 {
     return session_can_move(session) && session->engine != LEDGER_ENGINE_SWAP;
@@ -103,7 +106,8 @@ static void tell_room(struct session *session, bool has_room)
     }
 }
 
-/* What would leave: as the processes last said, or by the ledger, which knows earlier what they allocated since. */
+/* How much would leave: by what the processes last said, or by the ledger if that is more, because it knows earlier
+ * what they have allocated since. */
 static uint64_t leaves_with(const struct session *session, unsigned policy_gpu)
 {
     int gpu = session->gpus[policy_gpu].gpu;
@@ -117,7 +121,7 @@ static uint64_t leaves_with(const struct session *session, unsigned policy_gpu)
     return !session_can_move(session) ? 0 : charged > told ? charged : told;
 }
 
-/* One after the other: of each of its GPUs it has the one right to work there, or misses it. */
+/* One session works at a time: for each of its GPUs, note whether it has the one right to work there, or misses it. */
 static void see_right_to_work(const struct session *session, struct residency_part *parts,
                               struct residency_session *seen)
 {
@@ -129,7 +133,8 @@ static void see_right_to_work(const struct session *session, struct residency_pa
                                                             .missing_bytes = comes};
 }
 
-/* Since when it has no work; UINT64_MAX: it has, or had a moment ago, beside how long its memory takes to leave and come back. */
+/* Since when it has no work; UINT64_MAX: it has, or had until just now, compared with how long its memory takes to
+ * leave and come back. */
 static uint64_t rests_since(const struct session *session, uint64_t move_ns)
 {
     uint64_t idle_usec = moves_idle_since(session), wait_usec = move_ns / 1000 / IDLE_PART;
@@ -149,7 +154,7 @@ static bool has_part_order(const struct session *session)
     return false;
 }
 
-/* Whether some of it may be on the card while the rest is not. */
+/* Whether some of it can be on the card while the rest is not. */
 static bool can_come_in_parts(const struct session *session)
 {
     for (const struct process *process = session->processes; process; process = process->next)
@@ -158,13 +163,13 @@ static bool can_come_in_parts(const struct session *session)
     return true;
 }
 
-/* How long it takes to move so much one way, by moves of late. */
+/* How long it takes to move this much one way, by the speed of earlier moves. */
 static uint64_t moving_ns(const struct moves *moves, uint64_t bytes)
 {
     return (uint64_t)(1e9 * (double)bytes / (double)moves->bytes_per_second);
 }
 
-/* One session as residency.h sees it. `parts` has room for its GPUs' places. */
+/* How residency.h sees one session. `parts` has room for the places of all its GPUs. */
 static struct residency_session see(const struct session *session, struct residency_part *parts)
 {
     const struct move *move = session->move;
@@ -216,16 +221,17 @@ static struct residency_session see(const struct session *session, struct reside
     return seen;
 }
 
-/* Everybody, as residency.h sees them. */
+/* All sessions, as residency.h sees them. */
 struct view {
     unsigned count;
     struct residency_session *seen;
     struct session **sessions;
-    struct residency_part *parts, **first_part; /* of all; of each session */
-    bool *is_in_vain;                           /* of each: it waits for what nobody can make room for */
+    /* The parts of all sessions; and where each session's begin. */
+    struct residency_part *parts, **first_part;
+    bool *is_in_vain; /* per session: it waits for room that nobody can make */
 };
 
-/* What is to stay free of a GPU while somebody works there: nothing where one leaves for who comes. */
+/* How much of a GPU to leave free for the session that works there; nothing while a session leaves it for the next. */
 static uint64_t spare_bytes(const struct view *view, unsigned gpu, uint64_t total_bytes)
 {
     for (unsigned i = 0; i < view->count; i++)
@@ -235,7 +241,7 @@ static uint64_t spare_bytes(const struct view *view, unsigned gpu, uint64_t tota
     return total_bytes / AHEAD_SPARE_PART;
 }
 
-/* Whether somebody who is to come waits for what the session has. */
+/* Whether a session that is to come waits for what this one has. */
 static bool is_waited_for(const struct view *view, const struct residency_session *seen)
 {
     for (unsigned i = 0; i < view->count && seen->can_leave && !seen->is_ahead; i++)
@@ -245,7 +251,7 @@ static bool is_waited_for(const struct view *view, const struct residency_sessio
     return false;
 }
 
-/* Have what there is room for come ahead. */
+/* Have as much come ahead as there is room for. */
 static void bring_ahead(const struct view *view, unsigned number)
 {
     struct session *session = view->sessions[number];
@@ -266,7 +272,7 @@ static void bring_ahead(const struct view *view, unsigned number)
         moves_come_ahead(session);
 }
 
-/* Since when others wait for what the view's session `number` has; UINT64_MAX: nobody does. */
+/* Since when others wait for what session `number` of the view has; UINT64_MAX: no session does. */
 static uint64_t waited_for_since_ns(const struct view *view, unsigned number)
 {
     uint64_t since_ns = UINT64_MAX;
@@ -277,7 +283,7 @@ static uint64_t waited_for_since_ns(const struct view *view, unsigned number)
     return since_ns;
 }
 
-/* The room is there that it waited for: its turn begins, unless others have waited longer. */
+/* The session has the room that it waited for: its turn begins, unless others have waited longer. */
 static void begin_turn(const struct view *view, unsigned number)
 {
     if (waited_for_since_ns(view, number) > view->seen[number].waits_since_ns)
@@ -311,7 +317,8 @@ static void obey(const struct view *view, unsigned number)
     }
 }
 
-/* Where more may be on a card than fits, that is looked for too. */
+/* Whether there is anything to decide: a session waits for room, its paged memory may be more than the card has, or
+ * sessions take turns in any case. */
 static bool has_something_to_decide(const struct daemon *daemon)
 {
     for (const struct session *session = daemon->sessions; session; session = session->next)
@@ -335,7 +342,7 @@ static void see_all(const struct daemon *daemon, struct view *view)
     }
 }
 
-/* Who works while others wait for its room holds that. */
+/* Add to what each session has held: the time that it worked while others waited for its room. */
 static void count_held(const struct view *view, uint64_t before_usec, uint64_t now_usec)
 {
     for (unsigned i = 0; i < view->count; i++) {
@@ -349,7 +356,7 @@ static void count_held(const struct view *view, uint64_t before_usec, uint64_t n
     }
 }
 
-/* Of those who work there, or come, one at a time. */
+/* One session at a time has the right to work on a GPU: take away those that work there, or come. */
 static void count_rights(const struct view *view, int64_t free_bytes[RESIDENCY_PLACES])
 {
     for (unsigned gpu = 0; gpu < RESIDENCY_GPUS; gpu++)
@@ -371,14 +378,14 @@ static struct residency_turns turns_of(const struct moves *moves)
     return (struct residency_turns){TURN_LEAST_NS, TURN_MOST_NS};
 }
 
-/* What comes to one of the session's GPUs at present: once it is there, it can leave again. */
+/* What is coming to one of the session's GPUs now: when it has come, it can leave again. */
 static uint64_t on_its_way(const struct session *session, unsigned policy_gpu)
 {
     return session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)
                                                : moves_coming_bytes(session, policy_gpu);
 }
 
-/* What would be free in a place for `waiter`, if all others left that can, or could then. */
+/* What would be free for `waiter` in a place if all others left that can leave, or can when they have come. */
 static int64_t most_room(const struct view *view, const struct residency_session *waiter, unsigned place,
                          const int64_t free_bytes[RESIDENCY_PLACES])
 {
@@ -397,8 +404,9 @@ static int64_t most_room(const struct view *view, const struct residency_session
     return room;
 }
 
-/* Whether there would be room for what the view's session `number` waits for. What is asked for beyond that, as it was not enough
- * before, is so where there is as much. What the driver pages comes in any case, as far as there is room. */
+/* Whether there would be room for what session `number` of the view waits for, if all others left. A session whose last
+ * try was not enough misses more than it needs: that is cut to the room there is. Memory that the driver pages comes in
+ * any case, as far as there is room. */
 static bool has_hope(const struct view *view, unsigned number, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     const struct residency_session *waiter = &view->seen[number];
@@ -414,8 +422,8 @@ static bool has_hope(const struct view *view, unsigned number, const int64_t fre
     return true;
 }
 
-/* Whether there would be room for what threads of the view's session `number` wait for, if programs outside of sessions ended, and
- * all others but those that wait in vain themselves, and did so before. */
+/* Whether there would be room for what threads of session `number` wait for, if programs outside of sessions ended, and
+ * all other sessions too, but for those that wait in vain themselves and have waited for longer. */
 static bool has_far_hope(const struct view *view, unsigned number)
 {
     const struct session *session = view->sessions[number];
@@ -436,7 +444,7 @@ static bool has_far_hope(const struct view *view, unsigned number)
     return true;
 }
 
-/* Whether all that the session's threads wait for was promised to it. */
+/* Whether all that the session's threads wait for is reserved for it. */
 static bool is_promised(const struct session *session)
 {
     for (unsigned i = 0; i < session->gpu_count; i++)
@@ -445,7 +453,7 @@ static bool is_promised(const struct session *session)
     return true;
 }
 
-/* Whether there is room for what the session waits for, without anybody's leaving. */
+/* Whether there is room for what the session waits for without anybody leaving. */
 static bool has_room_now(const struct residency_session *seen, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     for (unsigned i = 0; i < seen->part_count; i++)
@@ -454,7 +462,7 @@ static bool has_room_now(const struct residency_session *seen, const int64_t fre
     return true;
 }
 
-/* Who is to be refused rather than to have others leave. */
+/* Whether the session asked to be refused rather than have others leave, and has no other right to the room. */
 static bool is_refused_at_once(const struct view *view, unsigned number,
                                const int64_t free_bytes[RESIDENCY_PLACES])
 {
@@ -463,18 +471,20 @@ static bool is_refused_at_once(const struct view *view, unsigned number,
            !has_room_now(&view->seen[number], free_bytes);
 }
 
-/* What was allocated a moment ago, or moves now, may not be told yet: so nobody is without hope at once. */
+/* Whether the session has waited in vain for long enough to be refused. Not at once: the daemon may not have heard yet
+ * of what was allocated or is moving now. */
 static bool has_lost_hope(struct move *move, bool is_in_vain, uint64_t waits_since_ns)
 {
     uint64_t now = daemon_now_usec(), since = waits_since_ns / 1000;
     if (!is_in_vain)
         move->vain_usec = 0;
-    else if (move->vain_usec < since) /* of an earlier wait */
+    else if (move->vain_usec < since) /* left from an earlier wait */
         move->vain_usec = now;
     return is_in_vain && now - move->vain_usec >= HOPE_USEC;
 }
 
-/* Whoever cannot have room, whoever leaves, waits no longer, or, where that is what was asked for, until others end. */
+/* A session that could not have room whoever left stops waiting: its threads are told so, unless it asked to wait until
+ * others end. */
 static void refuse_the_hopeless(const struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     for (unsigned i = 0; i < view->count; i++) {
@@ -493,7 +503,7 @@ static void refuse_the_hopeless(const struct view *view, const int64_t free_byte
     }
 }
 
-/* A GPU is in turns while somebody waits for what another one has there, and for a while after. */
+/* Sessions take turns on a GPU while one waits for what another has there, and for a while after. */
 static void note_turns(struct moves *moves, const struct residency_session *seen)
 {
     bool is_turn =

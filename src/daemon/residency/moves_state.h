@@ -1,11 +1,11 @@
-/* moves_state.h - the state of moves, and what their parts do for each other.
+/* moves_state.h - the state of moves, and what the files of moves do for each other.
  *
- * moves_sums    what is where, by what processes said last, and who may have how much host memory
- * moves_orders  what processes are told, and what a session comes to by that
- * moves_room    who comes and who leaves, as residency.h decides
- * moves_told    what processes say
+ * moves_sums        adds up what is where, by what processes said last, and how much host memory a session may have
+ * moves_orders      tells processes what to do, and works out the state that their session comes to
+ * moves_room        who comes and who leaves, as residency.h decides
+ * moves_told        takes what processes say
  * moves_checkpoint  sessions without an engine, by the driver
- * moves         what people ask, and what time brings */
+ * moves             what users ask for, and what happens as time passes */
 #pragma once
 
 #include <stdbool.h>
@@ -21,58 +21,60 @@
 
 struct process;
 
-/* What is not counted among what the card holds, as parts of blocks: so much, and no more than this part of a small card. */
+/* How much of the card is left out as unusable parts of blocks: at most this many bytes, and at most this part of a
+ * small card. */
 #define MOVES_SLACK_BYTES (UINT64_C(16) << 20)
 #define MOVES_SLACK_PART 64
-/* How often what no message tells is looked for, while anything moves or waits. */
+/* How often the daemon checks what no message tells it, while anything moves or waits. */
 #define MOVES_TICK_USEC UINT64_C(100000)
 
-/* What one process says of its memory, and was told. */
+/* What one process says of its memory, and was told to do. */
 struct process_move {
     struct wire_moved now;
-    uint64_t given_bytes;  /* chunks that were sent and not told of yet count */
-    uint64_t order;        /* that was not answered; 0: none */
-    bool is_part;          /* that order has some come ahead: */
-    unsigned part_gpu;     /* of this GPU of the policy, */
-    uint64_t part_bytes;   /* so much, */
-    uint64_t part_from;    /* beside so many bytes that were there as it was given */
-    uint64_t heard_usec;   /* when it last said something, or was told it */
-    uint64_t again_usec;   /* not to be told again before */
-    uint64_t extra_bytes;  /* of arena that it needs beyond what it has */
-    uint64_t idle_usec;    /* since when it has no work; 0: it has */
-    bool has_said;         /* MOVED has come */
+    uint64_t given_bytes;  /* arena it was given, counting chunks that it has not confirmed yet */
+    uint64_t order;        /* the order that it has not answered yet; 0: none */
+    bool is_part;          /* that order brings some of its memory ahead: */
+    unsigned part_gpu;     /* to this GPU of the policy, */
+    uint64_t part_bytes;   /* this many bytes, */
+    uint64_t part_from;    /* when this many were on the card already */
+    uint64_t heard_usec;   /* when it last sent something, or was given an order */
+    uint64_t again_usec;   /* give it no order before then */
+    uint64_t extra_bytes;  /* arena that it needs beyond the size of its memory */
+    uint64_t idle_usec;    /* since when it has no work; 0: it has work */
+    bool has_said;         /* it has sent MOVED */
     struct wire_need need; /* number 0: no thread waits for room */
     uint64_t need_usec;
     bool silence_told;
-    bool chunk_comes; /* one is being made for it */
-    /* While it is away, of each GPU of the policy. */
+    bool chunk_comes; /* a chunk is being made for it */
+    /* While it is away, for each GPU of the policy. */
     struct {
-        uint64_t ahead_bytes; /* that came ahead */
-        uint64_t vain_bytes;  /* a piece of so many bytes brought nothing: what is next is larger */
+        uint64_t ahead_bytes; /* came ahead */
+        uint64_t vain_bytes;  /* a piece of this size brought nothing: the next must be larger */
     } gpus[LEDGER_GPUS];
-    uint64_t prepare_usec; /* it may have one ahead of need, but not before */
+    uint64_t prepare_usec; /* make it no chunk ahead of need before then */
 };
 
 /* One session's move. */
 struct move {
-    bool is_leaving; /* it is to be away; else on the card */
+    bool is_leaving; /* it should be away; else on the card */
     enum move_cause cause;
-    enum move_state state; /* that was told last */
+    enum move_state state; /* the state that was last reported */
     uint64_t began_usec, total_bytes;
-    uint64_t
-        wants_usec; /* of one that is away: since when it is to come as soon as there is room; 0: it is not */
-    uint64_t came_usec;   /* when it was on the card as a whole last */
+    /* If it is away: since when it should come as soon as there is room; 0: it should not come. */
+    uint64_t wants_usec;
+    /* When its turn began: it was on the card as a whole, or had the room that it waited for. */
+    uint64_t came_usec;
     uint64_t new_usec;    /* when it was made */
-    uint64_t paused_usec; /* when it was seen without work last, but for waiting for room; 0: never */
-    uint64_t held_usec;   /* it worked so long while others waited for its room */
-    bool is_ahead;        /* of one that is away: some of it may be on the card already */
-    uint64_t ahead_bytes[LEDGER_GPUS]; /* so much more of it may come, of each of its GPUs */
-    bool is_told_away;                 /* that it left was told, and not yet that it is back */
-    unsigned misses;                   /* so often there was room, and the card said that there was not */
-    bool is_taken_idle;                /* it is to leave only if it has no work */
-    bool has_moved;                    /* something of it left since it was resident last */
-    uint64_t vain_usec; /* since when it waits for what nobody can make room for; 0: it does not */
-    uint64_t due_usec;  /* of one that waits: when it should be there, about; 0: that cannot be told */
+    uint64_t paused_usec; /* when it was last seen without work and not waiting for room; 0: never */
+    uint64_t held_usec;   /* how long it has worked while others waited for its room */
+    bool is_ahead;        /* if it is away: some of it may be on the card already */
+    uint64_t ahead_bytes[LEDGER_GPUS]; /* how much more of it may come ahead, per GPU of the policy */
+    bool is_told_away;                 /* that it left was reported, and not yet that it is back */
+    unsigned misses;                   /* how often there seemed to be room, and the card had none */
+    bool is_taken_idle;                /* it should leave only if it has no work */
+    bool has_moved;                    /* some of it has left since it was last resident */
+    uint64_t vain_usec;                /* since when it waits for room that nobody can make; 0: it does not */
+    uint64_t due_usec;                 /* if it waits: when it should be there, estimated; 0: not known */
     char failure[256];
 };
 
@@ -81,89 +83,93 @@ struct moves {
     struct observer observer;
     sd_event_source *timer;
     uint64_t last_order;
-    uint64_t bytes_per_second; /* of moves, smoothed */
-    uint64_t turn_ns;          /* 0: as long as moving is worth */
-    uint64_t decided_usec;     /* when was last looked who is to come */
+    uint64_t bytes_per_second; /* how fast moves are, smoothed */
+    uint64_t turn_ns;          /* 0: chosen by how long moving takes */
+    uint64_t decided_usec;     /* when it was last decided who comes */
     enum anti_thrash anti_thrash;
-    uint64_t turns_until_usec[LEDGER_GPUS]; /* so long the GPU is in turns */
+    uint64_t turns_until_usec[LEDGER_GPUS]; /* until when sessions count as taking turns on the GPU */
 };
 
 /* --- moves_sums.c ---------------------------------------------------------------------------------- */
 
 bool process_move_is_away(const struct process_move *move);
 bool process_move_is_partly_away(const struct process_move *move);
-/* What a process lacks of arena, to leave the card as a whole. */
+/* How much arena a process lacks, to leave the card as a whole. */
 uint64_t process_move_lacks_bytes(const struct process_move *move);
 
-/* The sum over the session's processes of what they said last: a field of struct wire_moved. */
+/* The sum over the session's processes of a field of struct wire_moved, as they said last. */
 uint64_t moves_sum_of(const struct session *session, size_t offset);
 #define MOVES_SUM(session, field) moves_sum_of(session, offsetof(struct wire_moved, field))
 /* Host memory that a session has been given. */
 uint64_t moves_arena_bytes(const struct session *session);
-/* The chunks for all that it still lacks. */
+/* The bytes of the chunks for all that it still lacks. */
 uint64_t moves_chunk_bytes(const struct session *session);
-/* Whether the session may have `bytes` more of host memory. */
+/* Whether the session may have `bytes` more of host memory. 0, or -EBUSY with ERR_HOST_MEMORY. */
 int moves_check_bounds(const struct session *session, uint64_t bytes, struct error *error);
-/* Where it stands, by what its processes said last. */
+/* The session's state, by what its processes said last. */
 enum move_state moves_state_now(const struct session *session);
-/* Of so many of the session's bytes, those of one of its GPUs: in proportion to what it is charged there. */
+/* How many of the session's `bytes` belong to one of its GPUs: in proportion to what is charged there. */
 uint64_t moves_part(const struct session *session, unsigned policy_gpu, uint64_t bytes);
-/* What threads of the session wait for on one of its GPUs; with `again`, more for who was told in vain that there is room. */
+/* How many bytes threads of the session wait for on one of its GPUs; with `again`, more for threads that were told that
+ * there was room, and found none. */
 uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu, bool again);
-/* Of that, what stands in the ledger already, and is not on the card. */
+/* How many of these bytes the ledger has charged already, although they are not on the card. */
 uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu);
 /* Since when a thread of the session waits for room; UINT64_MAX: none does. */
 uint64_t moves_needs_since(const struct session *session);
 /* Since when none of its processes has work; UINT64_MAX: one has. */
 uint64_t moves_idle_since(const struct session *session);
-/* Of what can move on one of its GPUs: what came ahead of the rest, what is about to, and what is away, coming or not. */
+/* Of memory that can move, on one of its GPUs: what has come ahead of the rest; what is about to; and what is away,
+ * whether it is coming or not. */
 uint64_t moves_ahead_bytes(const struct session *session, unsigned policy_gpu);
 uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu);
 uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu);
-/* It is away, and is to come as soon as there is room. */
+/* Whether it is away, and should come as soon as there is room. */
 bool moves_wants_to_come(const struct session *session);
 
 /* --- moves_orders.c -------------------------------------------------------------------------------- */
 
-/* Tell its processes what they are to do next, and everybody what has come of it. */
+/* Tell the session's processes what to do next, and report the state that the session has come to. */
 void moves_advance(struct session *session);
-/* From now on it is to leave, or to come back. */
+/* From now on the session should leave, or come back. */
 void moves_turn(struct session *session, bool is_leaving, enum move_cause cause);
-/* An eviction comes to nothing: what has left comes back. A restore is tried again. */
+/* A move has failed. After an eviction, what has left comes back; a restore is tried again. */
 void moves_fail(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* So much more may come ahead as the session's move says; or what has come leaves again. */
+/* Let as much come ahead as the session's move says; or have what came ahead leave again. */
 void moves_come_ahead(struct session *session);
 void moves_drop_ahead(struct session *session);
-/* Somebody waits for the end of its turn: have what it lacks of host memory made by then. It is no failure where that cannot be. */
+/* Another session waits for this one's turn to end: have the host memory that it lacks made by then. It is not a
+ * failure if that cannot be done. */
 void moves_prepare(struct session *session);
-/* It is to come, once there is room. */
+/* It should come when there is room. */
 void moves_want_back(struct session *session);
-/* A session is to be suspended until somebody resumes it, or not any more. */
+/* Note whether the session is suspended until somebody resumes it. */
 void moves_set_suspended(struct session *session, bool is_suspended);
-/* Time is looked at with the next tick; or by then at the latest. */
+/* Call the timer at the next tick; or at `usec` at the latest. */
 void moves_set_timer(struct moves *moves);
 void moves_look_again(struct moves *moves, uint64_t usec);
 
 /* --- moves_room.c ---------------------------------------------------------------------------------- */
 
-/* Who waits for room gets it, and somebody may have to leave for it. */
+/* Give room to the sessions that wait for it; for that, others may have to leave. */
 void moves_decide(struct daemon *daemon);
 
 /* --- moves_told.c ---------------------------------------------------------------------------------- */
 
-/* The session's move, made where it has none; `moved`: what its first process says, NULL: nothing yet. NULL without memory. */
+/* The session's move, which is made if there is none. `moved`: what the session's first process says; NULL: nothing
+ * yet. NULL without memory. */
 struct move *moves_find(struct session *session, const struct wire_moved *moved);
 /* For agents_tell_memory(). */
 void moves_take_memory(struct process *process, const struct wire_message *message);
 
 /* --- moves_checkpoint.c ---------------------------------------------------------------------------- */
 
-/* Have a session without an engine leave, or come back. They return at once; moves_standing() tells how it goes. -EBUSY where it
- * cannot. */
+/* Have a session without an engine leave, or come back. They return at once; moves_standing() tells the progress.
+ * -EBUSY where it cannot. */
 int moves_checkpoint_suspend(struct session *session, struct error *error);
 int moves_checkpoint_resume(struct session *session, struct error *error);
 /* How it stands. False: it was never suspended under this daemon. */
 bool moves_checkpoint_standing(const struct session *session, struct moves_standing *standing);
-/* The session ends; the daemon does. */
+/* Call when the session ends; and when the daemon ends. */
 void moves_checkpoint_forget(struct session *session);
 void moves_checkpoint_stop(struct daemon *daemon);

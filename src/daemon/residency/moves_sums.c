@@ -1,4 +1,4 @@
-/* What is where, by what processes said last. */
+/* Adds up what is where, by what processes said last. */
 #include <errno.h>
 
 #include "base/units.h"
@@ -56,7 +56,7 @@ uint64_t process_move_lacks_bytes(const struct process_move *move)
 uint64_t moves_chunk_bytes(const struct session *session)
 {
     uint64_t sum = 0;
-    if (session->engine != LEDGER_ENGINE_SWAP) /* its host memory is the driver's */
+    if (session->engine != LEDGER_ENGINE_SWAP) /* the driver keeps its host memory */
         return 0;
     for (const struct process *process = session->processes; process; process = process->next)
         for (uint64_t left = process->move ? process_move_lacks_bytes(process->move) : 0; left;) {
@@ -75,7 +75,7 @@ static uint64_t arena_of_owner(const struct daemon *daemon, uid_t owner)
     return sum;
 }
 
-/* What the owner's sessions may have together. */
+/* Check what the owner's sessions may have together. */
 static int check_ceiling(const struct session *session, uint64_t bytes, struct error *error)
 {
     const struct daemon *daemon = session->daemon;

@@ -1,4 +1,4 @@
-/* What processes say of their memory. */
+/* Takes what processes say of their memory. */
 #include <stdlib.h>
 
 #include "daemon/loop/daemon.h"
@@ -8,11 +8,11 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 
-/* For so long it is asked again and again, where work in flight does not end. */
+/* How long a process is asked again and again, when its work in flight does not end. */
 #define BUSY_USEC UINT64_C(30000000)
 #define RETRY_USEC UINT64_C(500000)
 
-/* What others have held before it came, nobody owes to a new one. */
+/* A new session starts with the most that any other has held: nobody owes it the time before it came. */
 static uint64_t most_held_usec(const struct daemon *daemon)
 {
     uint64_t most = 0;
@@ -26,7 +26,7 @@ struct move *moves_find(struct session *session, const struct wire_moved *moved)
 {
     if (session->move || !(session->move = calloc(1, sizeof(*session->move))))
         return session->move;
-    /* Under an earlier daemon it left for some reason that was not somebody's: whoever has work comes back. */
+    /* If it left under an earlier daemon, that was not because a user asked: it comes back when it has work. */
     bool was_away = moved && (moved->flags & WIRE_MOVED_AWAY);
     *session->move = (struct move){
         .is_leaving = session->is_suspended || was_away,
@@ -39,7 +39,8 @@ struct move *moves_find(struct session *session, const struct wire_moved *moved)
     return session->move;
 }
 
-/* The arena was too small: it has more by now than it last said, or they do not fit well. */
+/* The arena was too small. Either the process has been given more since it said so, or its memory does not fit well:
+ * then give it more. */
 static void grow(struct process_move *move)
 {
     if (!process_move_lacks_bytes(move))
@@ -47,7 +48,7 @@ static void grow(struct process_move *move)
     move->again_usec = 0;
 }
 
-/* There is less room on the card than it seemed: what has come leaves again, and there is to be more next time. */
+/* The card had less room than expected: what has come leaves again, and next time more room is made. */
 static void miss(struct session *session)
 {
     unsigned misses = session->move->misses + 1;
@@ -57,7 +58,7 @@ static void miss(struct session *session)
     moves_want_back(session);
 }
 
-/* An order was answered. */
+/* An order was answered: go on as the answer says. */
 static void take_answer(struct process *process, const struct wire_moved *moved)
 {
     struct session *session = process->session;
@@ -74,7 +75,7 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
         return;
     }
     move->again_usec = now + RETRY_USEC;
-    if (was_part) /* it comes with the rest */
+    if (was_part) /* the memory comes later, with the rest */
         return;
     if (!was_eviction && moved->result == WIRE_MOVE_NO_ROOM)
         miss(session);
@@ -114,7 +115,7 @@ static bool does_another_wait(const struct session *session)
     return false;
 }
 
-/* It works again after a pause in which nobody wanted its room: its turn begins now. */
+/* The session works again after a pause in which nobody wanted its room: its turn begins now. */
 static void begin_turn(struct session *session, bool has_paused)
 {
     if (has_paused && moves_idle_since(session) == UINT64_MAX && session->move->state == MOVE_RESIDENT &&
@@ -122,7 +123,8 @@ static void begin_turn(struct session *session, bool has_paused)
         session->move->came_usec = daemon_now_usec();
 }
 
-/* Where what is there while the rest is away came to: where it was told to. What was freed since is not known of any GPU. */
+/* Note on which GPU the memory is that came while the rest is away: the one that the order named. On which GPU a
+ * process has freed some since is not known. */
 static void note_ahead(struct process_move *move, uint64_t before_bytes)
 {
     uint64_t resident = move->now.resident_bytes, sum = 0;
@@ -145,7 +147,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     uint64_t before_bytes = move->now.resident_bytes;
     bool has_paused = moves_idle_since(session) != UINT64_MAX;
     if (!is_first)
-        note_pause(session); /* which may end now */
+        note_pause(session); /* it may end with this message */
     uint64_t arena_before = move->now.arena_bytes;
     move->has_said = true;
     move->now = *moved;
@@ -157,12 +159,12 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     note_pause(session);
     begin_turn(session, has_paused);
     if (process_move_is_partly_away(move))
-        move->need.number = 0; /* what is made now needs no room */
+        move->need.number = 0; /* memory that it makes while away needs no room */
     session->move->has_moved |= process_move_is_partly_away(move);
     move->heard_usec = daemon_now_usec();
     if (is_first || move->now.arena_bytes > move->given_bytes)
         move->given_bytes = move->now.arena_bytes;
-    else if (move->now.arena_bytes < arena_before) /* what is on its way to it still comes */
+    else if (move->now.arena_bytes < arena_before) /* chunks on their way to it still arrive */
         move->given_bytes -= arena_before - move->now.arena_bytes;
     if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
         take_answer(process, moved);
@@ -198,4 +200,3 @@ void moves_take_memory(struct process *process, const struct wire_message *messa
         take_need(process, &message->need);
     moves_decide(process->session->daemon);
 }
-/* --- Who comes, and who leaves for it (residency.h) ------------------------------------------------ */

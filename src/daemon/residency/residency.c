@@ -2,25 +2,25 @@
 
 #include <string.h>
 
-#define LONGER_TURNS 8u /* the longest turn for what was promised, beside the shortest */
-#define TURNS_A_MOVE 9u /* so much longer is a turn than the moves that it costs */
-#define PAUSE_PART 10u  /* of a turn: so much longer a pause of the program's is waited for, */
-#define PAUSE_TURNS 8u  /* where it has paused within so many turns, */
-#define AHEAD_TURNS 2u  /* and for up to a turn where it is not ahead of others by so many */
+#define LONGER_TURNS 8u /* a turn is this many times as long as the shortest at most, for what was promised */
+#define TURNS_A_MOVE 9u /* a turn is this many times as long as the moves that it costs */
+#define PAUSE_PART 10u  /* a turn is longer by this part of it, to wait for the program to pause, */
+#define PAUSE_TURNS 8u  /* if the program has paused within this many turns, */
+#define AHEAD_TURNS 2u  /* and by up to a whole turn, while it is not ahead of others by this many */
 
-/* What is free of each GPU; and what will be, once those who leave have left. */
+/* What is free in each place; and what will be when those that leave have left. */
 struct room {
     int64_t now[RESIDENCY_PLACES], soon[RESIDENCY_PLACES];
 };
 
-/* All that is asked about. */
+/* All that the caller asks about. */
 struct question {
     struct residency_session *sessions;
     unsigned count;
     const struct residency_turns *turns;
     uint64_t now_ns;
     uint64_t again_ns;             /* the answer so far */
-    bool is_taken[RESIDENCY_GPUS]; /* the way to it: somebody comes, or has some come ahead */
+    bool is_taken[RESIDENCY_GPUS]; /* the link to it is in use: a session comes, or has some come ahead */
 };
 
 bool residency_share_place(const struct residency_session *a, const struct residency_session *b)
@@ -38,8 +38,8 @@ static bool compete(const struct residency_session *a, const struct residency_se
     return a != b && (b->waits || (!b->idle_since_ns && b->can_leave)) && residency_share_place(a, b);
 }
 
-/* By how much its turn is longer than the shortest of those it competes with, as each has what was promised to it and an
- * equal part of the rest. */
+/* How many times as long the session's turn is as the shortest turn of those it competes with: each should get what it
+ * was promised and an equal part of the rest. */
 static double stretch(const struct residency_session *session, const struct residency_session *sessions,
                       unsigned count)
 {
@@ -76,7 +76,7 @@ static bool is_recent(const struct question *question, uint64_t when_ns, uint64_
     return when_ns && question->now_ns - when_ns < PAUSE_TURNS * turn_ns;
 }
 
-/* The least that one of those has held who wait for what it has; UINT64_MAX: nobody does. */
+/* Of the sessions that wait for what this one has, the least that one has held; UINT64_MAX: none waits. */
 static uint64_t least_held_ns(const struct question *question, const struct residency_session *session)
 {
     uint64_t least_ns = UINT64_MAX;
@@ -88,8 +88,8 @@ static uint64_t least_held_ns(const struct question *question, const struct resi
     return least_ns;
 }
 
-/* By how much a turn may be longer, until the program pauses. Who is sent away before it would have paused of itself has to come
- * back for the rest, and pauses later. */
+/* How much longer a turn may be so that the program pauses by itself. A program that is sent away just before its pause
+ * has to come back for the rest, and pauses later. */
 static uint64_t longer_ns(const struct question *question, const struct residency_session *session,
                           uint64_t turn_ns)
 {
@@ -105,14 +105,14 @@ static uint64_t longer_ns(const struct question *question, const struct residenc
     return more_ns > tenth_ns ? more_ns : tenth_ns;
 }
 
-/* Until when it may work in its turn. */
+/* When the session's time to work ends, in its turn. */
 static uint64_t turn_end_ns(const struct question *question, const struct residency_session *session)
 {
     uint64_t turn_ns = turn_of(question, session);
     return session->came_ns + turn_ns + longer_ns(question, session, turn_ns);
 }
 
-/* It has waited longer than the others' part of the time beside its turns is. */
+/* Whether it has waited for longer than the others' part of the time beside its turns. */
 static bool is_owed(const struct question *question, const struct residency_session *session)
 {
     double waited =
@@ -139,14 +139,14 @@ static void take_room(const struct residency_session *session, struct room *room
     }
 }
 
-/* It leaves, or stays after all. */
+/* Count the session as leaving (sign 1), or as staying after all (-1). */
 static void add_soon(const struct residency_session *session, struct room *room, int64_t sign)
 {
     for (unsigned i = 0; i < session->part_count; i++)
         room->soon[session->parts[i].gpu] += sign * (int64_t)session->parts[i].here_bytes;
 }
 
-/* Whether its leaving would help `first`, which lacks room. */
+/* Whether `first`, which lacks room, would be helped if `session` left. */
 static bool helps(const struct residency_session *session, const struct residency_session *first,
                   const struct room *room)
 {
@@ -161,7 +161,7 @@ static bool helps(const struct residency_session *session, const struct residenc
     return false;
 }
 
-/* It works in its turn, and what it asks for now is part of that. */
+/* Whether it is working in its turn: then what it asks for now is part of that turn. */
 static bool has_turn(const struct question *question, const struct residency_session *session)
 {
     bool is_here = false;
@@ -171,7 +171,7 @@ static bool has_turn(const struct question *question, const struct residency_ses
            turn_end_ns(question, session) > question->now_ns;
 }
 
-/* Who comes first of two that wait. */
+/* Whether `a` comes before `b`; both wait. */
 static bool is_before(const struct question *question, const struct residency_session *a,
                       const struct residency_session *b)
 {
@@ -186,7 +186,7 @@ static bool is_before(const struct question *question, const struct residency_se
     return a->waits_since_ns != b->waits_since_ns ? a->waits_since_ns < b->waits_since_ns : a < b;
 }
 
-/* Who leaves first of two that may. */
+/* Whether `a` leaves before `b`; both may leave. */
 static bool leaves_before(const struct residency_session *a, const struct residency_session *b)
 {
     if (a->is_ahead != b->is_ahead)
@@ -200,7 +200,8 @@ static bool leaves_before(const struct residency_session *a, const struct reside
     return a->came_ns < b->came_ns;
 }
 
-/* Whether it has work, or waits in line, which keeps those behind it from its room. */
+/* Whether `session` may not be sent away for `first`: it has work and a higher priority; or, if its memory came ahead,
+ * it comes before `first`. */
 static bool is_kept_from(const struct question *question, const struct residency_session *session,
                          const struct residency_session *first)
 {
@@ -209,13 +210,14 @@ static bool is_kept_from(const struct question *question, const struct residency
     return !session->idle_since_ns && session->priority > first->priority && !is_owed(question, first);
 }
 
-/* All of it comes at present, and then it has its turn. */
+/* Whether all of it is coming now; after that it has its turn. */
 static bool is_to_work(const struct residency_session *session)
 {
     return session->is_coming && !session->waits;
 }
 
-/* Whether it has no turn, or that is over; else when that should be, and may be later where the program does not pause by then. */
+/* Whether it has no turn, or its turn is over. Else sets when the turn should be over; that may be later if the program
+ * does not pause by then. */
 static bool may_leave(const struct question *question, const struct residency_session *session,
                       uint64_t *over_ns)
 {
@@ -230,7 +232,8 @@ static bool may_leave(const struct question *question, const struct residency_se
     return false;
 }
 
-/* The next that may leave for `first`; NULL: none. `*end_ns`: when a turn is over that is in the way now. */
+/* The next session that may leave for `first`; NULL: none. `*end_ns`: lowered to when a turn ends that is in the way
+ * now. */
 static struct residency_session *find_victim(const struct question *question,
                                              const struct residency_session *first, const struct room *room,
                                              uint64_t *end_ns)
@@ -250,7 +253,7 @@ static struct residency_session *find_victim(const struct question *question,
     return best;
 }
 
-/* Of those that leave, who need not? Looked at from the last that was chosen. */
+/* Let those stay that need not leave, beginning with the one that was chosen last. */
 static void spare(struct residency_session **victims, unsigned count, const struct residency_session *first,
                   struct room *room)
 {
@@ -263,8 +266,8 @@ static void spare(struct residency_session **victims, unsigned count, const stru
     }
 }
 
-/* Have just enough leave for `first`; nobody where that is not enough. Returns when there may be enough: at once, when a turn
- * is over, or UINT64_MAX: nobody can tell. */
+/* Have just enough sessions leave for `first`; none if that is not enough. Returns when there may be enough: now, when
+ * a turn is over, or UINT64_MAX: not known. */
 static uint64_t make_room(const struct question *question, const struct residency_session *first,
                           struct room *room)
 {
@@ -295,7 +298,7 @@ static void take_way(struct question *question, const struct residency_session *
             question->is_taken[session->parts[i].gpu] = true;
 }
 
-/* What is free comes ahead, for one that waits for more, there or on another GPU. */
+/* Have memory of a session come ahead into what is free, while the session waits for more, there or on another GPU. */
 static void come_ahead(struct question *question, struct residency_session *session, const struct room *room)
 {
     for (unsigned i = 0; i < session->part_count && session->can_come_ahead; i++) {
@@ -309,7 +312,7 @@ static void come_ahead(struct question *question, struct residency_session *sess
     }
 }
 
-/* The next in line behind `before` (NULL: the first). */
+/* The session that comes next after `before` (NULL: the first). */
 static struct residency_session *next_in_line(const struct question *question,
                                               const struct residency_session *before)
 {
@@ -324,7 +327,7 @@ static struct residency_session *next_in_line(const struct question *question,
     return best;
 }
 
-/* When the turns are over of those before it in line, on its GPUs; 0: there are none, or that cannot be told. */
+/* When the turns of all sessions that come before it on its GPUs are over; 0: there are none, or it is not known. */
 static uint64_t line_end_ns(const struct question *question, const struct residency_session *session)
 {
     uint64_t last_ns = 0;
@@ -355,10 +358,11 @@ static void serve(struct question *question, struct residency_session *session, 
     }
     if (begin_ns != UINT64_MAX)
         session->due_ns = begin_ns + session->come_ns;
-    take_room(session, room); /* what it has, or will have, is not for those behind it */
+    take_room(session, room); /* what it has, or will have, is not for sessions that come later */
 }
 
-/* Who makes way first of two where more is there than fits: the later one, where both have work of the same priority. */
+/* Whether `a` makes way before `b` where more is there than fits: the one that came later, where both have work and the
+ * same priority. */
 static bool makes_way_before(const struct residency_session *a, const struct residency_session *b)
 {
     bool are_alike =
@@ -366,7 +370,7 @@ static bool makes_way_before(const struct residency_session *a, const struct res
     return are_alike ? a->came_ns > b->came_ns : leaves_before(a, b);
 }
 
-/* More is there than fits: who came last leaves, and waits for its turn. */
+/* More is there than fits: the session that came last leaves, and waits for its turn. */
 static void relieve(const struct question *question, unsigned place, struct room *room)
 {
     struct residency_session *last = NULL;
@@ -381,7 +385,7 @@ static void relieve(const struct question *question, unsigned place, struct room
             (!last || makes_way_before(at, last)))
             last = at;
     }
-    if (!last || there < 2) /* one that is larger than the card stays */
+    if (!last || there < 2) /* a session that is larger than the card stays */
         return;
     last->verdict = RESIDENCY_LEAVES;
     add_soon(last, room, 1);
@@ -411,7 +415,7 @@ uint64_t residency_decide(struct residency_session *sessions, unsigned count,
         if (room.soon[place] < 0)
             relieve(&question, place, &room);
     for (struct residency_session *at = NULL; (at = next_in_line(&question, at));)
-        if (at->verdict != RESIDENCY_LEAVES) /* else for one before it */
+        if (at->verdict != RESIDENCY_LEAVES) /* else it leaves for one that comes before it */
             serve(&question, at, &room);
     return question.again_ns;
 }

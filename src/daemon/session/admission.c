@@ -35,16 +35,17 @@ uint64_t admission_moving_bytes(uint64_t limit_bytes, uint64_t staying_bytes)
     return limit_bytes > staying_bytes ? limit_bytes - staying_bytes : 0;
 }
 
-/* What of a limit has to have room there: beside contexts that stay, of one that the driver pages. */
+/* How much of a limit must have room on the card. Where the driver pages what does not fit, that is at most the card
+ * without the contexts that stay. */
 static uint64_t on_card(const struct admission_gpu *gpu, uint64_t limit_bytes, bool may_pass_card)
 {
     uint64_t most = gpu->total_bytes > gpu->staying_bytes ? gpu->total_bytes - gpu->staying_bytes : 0;
     return may_pass_card && limit_bytes > most ? most : limit_bytes;
 }
 
-/* What is not told is not written either, here and below: the queue asks for hundreds of sessions in a row. */
+/* Without `error` no message is written, here and below: the queue plans hundreds of sessions in a row. */
 
-/* Whether `wanted_bytes` may be reserved there. */
+/* Whether `wanted_bytes` can be reserved on the GPU. */
 static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, struct error *error)
 {
     char wanted[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], reserved[UNITS_BYTES_TEXT],
@@ -78,7 +79,7 @@ static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, s
         outside, units_format_bytes(unreserved, left), unreserved);
 }
 
-/* Whether the largest of the others whose memory can leave still fits, beside the context of one more, which stays. */
+/* Whether the largest of the others whose memory can leave would still fit beside one more context, which stays. */
 static int check_context(const struct admission_gpu *gpu, struct error *error)
 {
     char context[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], largest[UNITS_BYTES_TEXT],
@@ -98,7 +99,7 @@ static int check_context(const struct admission_gpu *gpu, struct error *error)
                      units_format_bytes(gpu->staying_bytes, staying));
 }
 
-/* Whether a minimum share of `wanted` may be promised there. */
+/* Whether a minimum share of `wanted` can be promised on the GPU. */
 static int check_share(const struct admission_gpu *gpu, uint32_t wanted, struct error *error)
 {
     const uint32_t promised = gpu->promised_share;
@@ -137,7 +138,7 @@ uint64_t admission_asked_bytes(const struct session_request *request, const stru
     return request->part ? part_of(total_bytes, request->part) : request->bytes;
 }
 
-/* What a new session's limit is on a GPU that the request names, or may be given. */
+/* The limit of a new session on a GPU that the request names, or that may be chosen for it. */
 static uint64_t limit_on(const struct session_request *request, const struct session_limit *limit,
                          const struct admission_gpu *gpu)
 {
@@ -176,7 +177,8 @@ static bool has_hope(const struct admission_state *state, const struct session_r
     return request->limit_count > 0;
 }
 
-/* What no GPU has is refused whoever waits: to wait would not help. Told with the largest GPU. */
+/* Refuse a request for more than any GPU has, even if it would wait: waiting would not help. The error names the
+ * largest GPU that it might have been given. */
 static int check_hope(const struct admission_state *state, const struct session_request *request,
                       struct error *error)
 {
@@ -213,8 +215,8 @@ static int check_nobody_waits(const struct admission_state *state, const struct 
     return 0;
 }
 
-/* Among the GPUs that can keep the minimum share, if there is one, the one with most unreserved memory; the
- * first of equals. */
+/* Of the GPUs that can keep the minimum share, the one with the most unreserved memory; the first of equals. GPU 0 if
+ * none can. */
 static unsigned find_roomiest(const struct admission_state *state, uint32_t minimum)
 {
     unsigned best = 0;
@@ -264,7 +266,7 @@ static int allot_new(const struct admission_state *state, const struct session_r
     return result;
 }
 
-/* The most of where it may come to stand. */
+/* The most that the request can come to hold, wherever it is placed. */
 static uint64_t demand_of(const struct admission_state *state, const struct session_request *request)
 {
     uint64_t sum = 0, most = 0;
@@ -310,7 +312,7 @@ static int change_gpu(const struct admission_state *state, const struct session_
     if (!request->has_bytes && (!limit || !limit->has_bytes))
         return 0;
     const bool is_part = limit && limit->has_bytes ? limit->part : request->part;
-    if (is_part && !card) /* of a card that is not there nobody knows a part */
+    if (is_part && !card) /* the size of an absent card is not known */
         return 0;
     uint64_t bytes = admission_asked_bytes(request, limit, card ? card->total_bytes : 0);
     bool is_lower = gpu->reserved && bytes <= gpu->limit_bytes;
@@ -340,9 +342,9 @@ static int plan_change(const struct admission_state *state, const struct allotme
     return result;
 }
 
-/* --- All of it ------------------------------------------------------------------------------------- */
+/* --- The whole plan -------------------------------------------------------------------------------- */
 
-/* One that is queued may come to be on any GPU. */
+/* A queued session may be admitted on any GPU, so it counts on all of them. */
 static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, uint64_t queued_bytes,
                                  unsigned gpu_count)
 {
@@ -359,7 +361,8 @@ static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, 
     return ask;
 }
 
-/* `given`, where sessions whose memory can move need room for one of them at a time: each must fit beside what stays. */
+/* Copy `given`, and reserve room for the largest session whose memory can leave the card: one of these is on the card
+ * at a time, and each of them must fit beside what stays. */
 static void reserve_for_movable(const struct admission_state *given, struct admission_state *state)
 {
     state->gpu_count = given->gpu_count;

@@ -25,8 +25,8 @@
 
 /* --- Defaults -------------------------------------------------------------------------------------- */
 
-/* Where the ceiling on memory is less than a GPU that `request` may come to stand on: the limit that each of
- * its GPUs then has. Else 0, for all that the GPU has. */
+/* Where the ceiling on memory is less than a GPU that `request` may be placed on: the limit that each of its GPUs then
+ * gets. Else 0: all that the GPU has. */
 static uint64_t memory_under(const struct daemon *daemon, const struct session_request *request,
                              uint64_t ceiling_bytes)
 {
@@ -93,7 +93,7 @@ int admit_choose_when_full(const struct daemon *daemon, struct session_request *
     return 0;
 }
 
-/* What is about memory that can leave the card, of sessions that have some. */
+/* Defaults of sessions whose memory can leave the card. */
 static void apply_move_defaults(const struct daemon *daemon, struct session_request *request)
 {
     const struct config_defaults *defaults = &daemon->config.defaults;
@@ -141,7 +141,7 @@ static int check_asker(const struct daemon *daemon, const struct session_request
     return result;
 }
 
-/* What is about memory that leaves the card. */
+/* Check what the request says of memory that can leave the card. */
 static int check_moves(const struct session_request *request, enum ledger_engine engine, struct error *error)
 {
     if (request->may_pass_card && engine != LEDGER_ENGINE_MANAGED)
@@ -233,7 +233,7 @@ static int plan_change(struct session *session, const struct session_request *re
     return admission_plan(&state, &held, request, admission, error);
 }
 
-/* Take over what `labels` say. */
+/* Take over the labels that are not empty. */
 static void set_labels(struct session *session, const struct session_labels *labels)
 {
     if (labels->namespace[0])
@@ -244,7 +244,7 @@ static void set_labels(struct session *session, const struct session_labels *lab
         strcpy(session->labels.container, labels->container);
 }
 
-/* What a change made other than it was: "memory 2GiB to 3GiB on GPU 0, share 25% to 50%". The caller frees it; NULL
+/* Describe what a change made different: "memory 2GiB to 3GiB on GPU 0, share 25% to 50%". The caller frees it; NULL
  * without memory. */
 static char *describe_change(const struct session *session, const struct allotment *before,
                              const char *name_before, const struct session_request *request)

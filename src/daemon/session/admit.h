@@ -1,7 +1,7 @@
-/* admit.h - what people ask of the daemon: a new session, or a change of one.
+/* admit.h - what users ask of the daemon: a new session, or a change of one.
  *
- * The one way in for the API, for sessions.conf and for the queue: the state of the GPUs is gathered, the
- * request planned (admission.h), and what comes of it is done and published. */
+ * The one way in for the API, for sessions.conf and for the queue: it gathers the state of the GPUs, plans the request
+ * (admission.h), then does what was planned and publishes it. */
 #pragma once
 
 #include "base/error.h"
@@ -10,15 +10,16 @@ struct daemon;
 struct session;
 struct session_request;
 
-/* Fill in what `request` does not say (memory, compute, priority): what [defaults] says, or where the owner's
- * ceiling is lower, the ceiling. */
+/* Fill in what `request` leaves out (memory, compute, priority, and so on) from [defaults]; where the owner's ceiling
+ * is lower, from the ceiling. */
 void admit_apply_defaults(const struct daemon *daemon, struct session_request *request);
-/* Before: what is said of the time when memory is short, by the request, for its owner, or for all. */
+/* Call before admit_apply_defaults(): settle what happens when memory is short, by what the request says, else the
+ * owner's section, else [defaults]. -EINVAL with ERR_BAD_REQUEST when the request contradicts itself. */
 int admit_choose_when_full(const struct daemon *daemon, struct session_request *request, struct error *error);
 
-/* Make a session, or have it wait in the queue if the request says so. */
+/* Make a session; or queue it, when there is no room and the request asks to wait. */
 int admit_new(struct daemon *daemon, struct session_request *request, struct session **session,
               struct error *error);
 
-/* New limits, share, priority and name, all or none. In force when this returns. */
+/* Change limits, share, priority, name and the rest: all or none. The change is in force when this returns. */
 int admit_change(struct session *session, const struct session_request *request, struct error *error);

@@ -11,11 +11,11 @@
 #include "base/units.h"
 #include "config/config.h"
 
-/* --- Whom a ceiling is about ------------------------------------------------------------------------- */
+/* --- Which user a ceiling is about ----------------------------------------------------------------- */
 
 #define GROUPS_MAX 1024
 
-/* An account, as far as sections name it. */
+/* A user account, as far as sections name it. */
 struct account {
     char number[16], name[CONFIG_NAME_BYTES];
     gid_t *groups;
@@ -30,7 +30,7 @@ static bool has_group_ceilings(const struct config *config)
     return false;
 }
 
-/* The account of `uid`; its groups are the caller's to free. Who has no account is in no group. */
+/* The account of `uid`; the caller frees its groups. A user without an account is in no group. */
 static struct account find_account(const struct config *config, uid_t uid)
 {
     struct account account = {.group_count = 0};
@@ -62,8 +62,8 @@ static bool is_about(const struct config_ceiling *ceiling, const struct account 
     return false;
 }
 
-/* Whether `ceiling` is to take the place of `old`, which says `old_value` of a key of
- * which it says `value`. */
+/* Whether `ceiling`, which says `value` for a key, decides instead of `old`, which says `old_value`. `nothing` is the
+ * value of a section that leaves the key out. */
 static bool replaces(const struct config_ceiling *ceiling, uint64_t value, const struct config_ceiling *old,
                      uint64_t old_value, uint64_t nothing)
 {
@@ -74,7 +74,7 @@ static bool replaces(const struct config_ceiling *ceiling, uint64_t value, const
     return old->is_group && value < old_value;
 }
 
-/* Whether the section takes the place of those before it, key by key. */
+/* Let the section decide, key by key, where it goes before those that were read earlier. */
 static void decide(struct ceilings *ceilings, const struct config_ceiling *ceiling)
 {
     const struct config_ceiling *old = ceilings->memory;

@@ -1,8 +1,8 @@
 /* ceilings.h - the most that an administrator lets users ask for.
  *
- * A ceiling is about one user: what [user:NAME] says in gpuslice.conf, key by key, or where that says nothing
- * the lowest that the [group:NAME] sections of the user's groups say. Lowering one ends nothing: it refuses
- * what would be more. Sessions that sessions.conf declares are made whatever they add up to, and count. */
+ * A ceiling is about one user: what [user:NAME] says in gpuslice.conf, key by key, or where that says nothing the lowest
+ * that the [group:NAME] sections of the user's groups say. Lowering a ceiling ends nothing: the daemon only refuses what
+ * would go above it. Sessions that sessions.conf declares are made whatever they add up to, and count. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,7 +22,7 @@ struct ceilings {
     const struct config_ceiling *memory, *compute, *sessions, *priority, *when_full, *host_memory;
 };
 
-/* What a session has been given, or asks for, of what there are ceilings for. */
+/* What one session has or asks for, of the things that have ceilings. */
 struct ceiling_ask {
     uint64_t memory_bytes; /* on all its GPUs together */
     uint32_t compute;      /* upper end of its share, in ten-thousandths */
@@ -30,7 +30,7 @@ struct ceiling_ask {
     enum session_priority priority;
 };
 
-/* The same of all sessions of a user together. */
+/* The same for all sessions of a user together. */
 struct ceiling_use {
     unsigned sessions;
     uint64_t memory_bytes;
@@ -41,10 +41,10 @@ struct ceiling_use {
     } gpus[LEDGER_GPUS];
 };
 
-/* What is in force for `uid`. Reads the accounts of the machine. */
+/* Find the ceilings in force for `uid`. Reads the machine's user accounts. */
 void ceilings_find(const struct config *config, uid_t uid, struct ceilings *ceilings);
 
-/* Whether the user may have it as `ask` says beside `others`: all of it if it is new (`old` NULL), else what
- * `ask` has more of than `old`. -EACCES with ERR_CEILING, and which ceiling. */
+/* Whether the user may have `ask` beside `others`. A new session (`old` NULL) is checked whole, a change only where
+ * `ask` is more than `old`. -EACCES with ERR_CEILING, naming the ceiling. */
 int ceilings_check(const struct ceilings *ceilings, const struct ceiling_use *others,
                    const struct ceiling_ask *ask, const struct ceiling_ask *old, struct error *error);

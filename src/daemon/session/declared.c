@@ -18,9 +18,9 @@
 
 struct declared {
     struct observer observer;
-    struct config_sessions file;           /* as it was last good */
-    char problem[ERROR_MESSAGE_BYTES];     /* why the file is not in force; "": it is */
-    char (*problems)[ERROR_MESSAGE_BYTES]; /* of each session; "": none */
+    struct config_sessions file;           /* its last good version */
+    char problem[ERROR_MESSAGE_BYTES];     /* why the current file is not in force; "": it is in force */
+    char (*problems)[ERROR_MESSAGE_BYTES]; /* one per session of the file; "": none */
 };
 
 /* --- From the file to a request ---------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static int find_gpus(const struct daemon *daemon, const char *list, struct sessi
     return 0;
 }
 
-/* More than any of them has is no limit (Gemini's way to say so). */
+/* A cap above what every GPU has is not a limit (that is how Gemini says so). */
 static bool is_no_limit(const struct daemon *daemon, const struct config_session *wanted)
 {
     for (unsigned i = 0; i < daemon->gpu_count; i++)
@@ -91,7 +91,7 @@ static int make_request(const struct daemon *daemon, const struct config_session
     return wanted->gpus ? find_gpus(daemon, wanted->gpus, request, error) : 0;
 }
 
-/* --- Making what is there the same --------------------------------------------------------------------- */
+/* --- From requests to sessions --------------------------------------------------------------------- */
 
 static struct session *find(const struct daemon *daemon, const struct config_session *wanted)
 {
@@ -144,7 +144,8 @@ static int change(struct session *session, struct session_request *request, stru
 {
     struct daemon *daemon = session->daemon;
     if (session->state == SESSION_QUEUED) {
-        session_end(session, NULL); /* to the end of the line, as it asks for something else */
+        /* It goes to the end of the queue, because it asks for something else now. */
+        session_end(session, NULL);
         return make(daemon, request, error);
     }
     if (!has_gpus(session, request))
@@ -169,7 +170,7 @@ static int change(struct session *session, struct session_request *request, stru
     return result;
 }
 
-/* What is not in the file any more. */
+/* Expire the sessions that are not in the file any more; end those that wait. */
 static void retire_others(struct daemon *daemon, const struct config_sessions *file)
 {
     for (struct session *session = daemon->sessions, *next; session; session = next) {

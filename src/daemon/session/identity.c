@@ -15,7 +15,7 @@ void identity_random_hex(char *text, size_t digits)
         size_t wanted = (digits - done + 1) / 2;
         if (wanted > sizeof(bytes))
             wanted = sizeof(bytes);
-        /* Up to 256 bytes never come short once the pool is seeded; a signal only before that. */
+        /* Up to 256 bytes never come short once the pool is seeded; only before that can a signal interrupt the call. */
         if (getrandom(bytes, wanted, 0) != (ssize_t)wanted) {
             if (errno == EINTR)
                 continue;

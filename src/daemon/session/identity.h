@@ -1,4 +1,4 @@
-/* identity.h - what sessions are called, their secrets, and times as the API writes them. */
+/* identity.h - IDs, names and secrets of sessions, and times as the API writes them. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,16 +11,16 @@
 #define SESSION_TOKEN_TEXT 65
 #define TIME_TEXT 24
 
-/* `digits` random hex digits and a zero, from the kernel. */
+/* `digits` random hex digits from the kernel, and a terminating zero. */
 void identity_random_hex(char *text, size_t digits);
 
 bool identity_is_id(const char *text);    /* 12 lower-case hex digits */
-bool identity_is_token(const char *text); /* 64 of them */
+bool identity_is_token(const char *text); /* 64 lower-case hex digits */
 bool identity_is_valid(const char *name); /* [A-Za-z0-9._-]{1,63} */
-/* And one that means nothing else in a path or on a command line: not "." or "..", and no "-" at its begin. */
+/* Valid, and without a special meaning in a path or on a command line: not "." or "..", and no "-" at its start. */
 bool identity_may_be_given(const char *name);
 
-/* Compare secrets in time that depends on the length of `given` alone. */
+/* Compare secrets; how long it takes depends on the length of `given` alone. */
 bool identity_token_matches(const char *expected, const char *given);
 
 /* "2026-01-31T12:00:00Z" from seconds since 1970. Returns `text`. */

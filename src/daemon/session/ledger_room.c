@@ -17,7 +17,7 @@
 #define PARTS 4 /* of the file system */
 #define ROUND_USEC UINT64_C(1000000)
 #define LOOKS_AT_ONCE 256
-/* What is taken back in the loop, for one who waits for it: as little as a ledger of eight GPUs takes. */
+/* What the loop takes back itself while a session waits for room: about what a ledger of eight GPUs takes. */
 #define AT_ONCE_BYTES (UINT64_C(2) << 20)
 #define STOP_SECONDS 1
 
@@ -25,7 +25,7 @@ struct ledger_room {
     struct daemon *daemon;
     struct worker *worker;
     sd_event_source *timer;
-    uint64_t number; /* of the session that was looked at last, and its ID */
+    uint64_t number; /* the session that was looked at last: its number, and its ID */
     char id[SESSION_ID_TEXT];
 };
 
@@ -40,7 +40,7 @@ struct free_job {
 
 /* --- Taking back ----------------------------------------------------------------------------------- */
 
-/* In the helper thread: to free gigabytes takes a while. */
+/* In the helper thread, because freeing gigabytes takes a while. */
 static void free_all(struct worker_job *first, void *context)
 {
     for (struct worker_job *at = first; at; at = at->next) {
@@ -96,7 +96,7 @@ static uint64_t blocks_of(const struct session *session)
 
 bool ledger_room_make(struct daemon *daemon)
 {
-    bool is_being_made = false; /* the helper may have taken all of it back since somebody found no room */
+    bool is_being_made = false; /* the helper may have taken everything back since the caller found no room */
     for (struct session *session = daemon->sessions; session; session = session->next) {
         is_being_made |= session->ledger.is_being_freed;
         if (!session->ledger.usage || !ledgers_has_excess(&session->ledger, session->gpu_count))

@@ -1,9 +1,9 @@
-/* ledger_room.h - the room that ledgers take on the runtime folder's file system, which is all users'.
+/* ledger_room.h - the room that ledgers take on the runtime folder's file system, which all users share.
  *
- * A program of a session has its usage file open for writing: it can make it longer, and can write where the session has
- * no GPU. (Only a memfd could be sealed against that; a file survives the daemon, and older ones know it.) So what a
- * ledger needs is set aside as it is made, and counts as its owner's; and whatever programs take beyond that is given
- * back: soon by itself, and at once where somebody needs it. */
+ * A session's program has the usage file open for writing: it can make the file longer, and can write where the session
+ * has no GPU. (Only a memfd could be sealed against that; but the file has to survive the daemon, and older daemons know
+ * it.) So the daemon sets aside what a ledger needs when it makes the file, and counts that as the owner's. It takes back
+ * whatever programs add: within a while by itself, and at once where somebody needs the room. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,14 +13,15 @@
 struct daemon;
 struct session;
 
-/* Whether the session's owner may have one more ledger: all but root's and the daemon's own user's take a quarter of the
- * file system at most. 0, or ERR_TOO_MANY. */
+/* Whether the session's owner may have one more ledger. The ledgers of a user other than root and the daemon's own may
+ * take a quarter of the file system. 0, or -EBUSY with ERR_TOO_MANY. */
 int ledger_room_check(const struct session *session, struct error *error);
 
-/* There is no room for a ledger: take some back. False: nobody has taken any, and none is being taken back. */
+/* There is no room for a ledger: take some back from programs. False: no program has taken any, and none is being taken
+ * back. */
 bool ledger_room_make(struct daemon *daemon);
 
-/* Look at the session's file. */
+/* Check the session's file, and have the room taken back that its programs added. */
 void ledger_room_look(struct session *session);
 
 int ledger_room_start(struct daemon *daemon, struct error *error);

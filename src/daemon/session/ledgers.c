@@ -15,14 +15,15 @@
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
 
-/* A process may have 65,530 mappings, and the kernel takes 2 microseconds to write down each. */
+/* Bound on the lines of /proc/PID/maps that the loop reads: a process may have 65,530 mappings, and the kernel takes 2
+ * microseconds to write each. */
 #define LINES_MAX 1000u
-#define BLOCK_BYTES 512 /* of st_blocks */
-/* What a file system may take for itself. */
+#define BLOCK_BYTES 512 /* the unit of st_blocks */
+/* What a file system may use for its own records of a file. */
 #define SLACK_BYTES (UINT64_C(64) << 10)
 
-/* Usage regions are mapped, read and unmapped by the loop's thread alone, so that a fault in one never meets
- * this list half-changed. */
+/* Only the loop's thread maps, reads and unmaps usage regions, so a fault in one never happens while this list is being
+ * changed. */
 static LIST_HEAD(, session_ledger) mapped_ledgers;
 
 static void on_sigbus(int signal_number, siginfo_t *info, void *context)
@@ -41,7 +42,7 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
         errno = saved;
         return;
     }
-    /* Not ours: the fault comes again, and ends the process. */
+    /* Not in one of our regions: the fault comes again, and ends the process. */
     signal(signal_number, SIG_DFL);
 }
 
@@ -59,7 +60,7 @@ static bool parse_maps_line(const char *line, uintptr_t *start, struct ledgers_m
                   &name->inode) == 4;
 }
 
-/* Learn what maps calls our own mapping of the file. */
+/* Find out how /proc/self/maps names our own mapping of the file. */
 static int find_maps_name(struct session_ledger *ledger)
 {
     cleanup_file FILE *maps = fopen("/proc/self/maps", "re");
@@ -71,7 +72,7 @@ static int find_maps_name(struct session_ledger *ledger)
     return -ENOENT;
 }
 
-/* A file that is there already is taken only if it is the plain file that we once made. */
+/* An existing file is taken only if it is a plain file, as we make them. */
 static int open_usage_file(const char *path, bool existing, bool *is_new, struct error *error)
 {
     int fd = existing ? open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1;
@@ -175,7 +176,7 @@ void ledgers_free_excess(int usage_fd, unsigned gpu_count, uint64_t most)
             fallocate(usage_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin);
         return;
     }
-    /* A file may be long and have little in it. */
+    /* A file may be long and have few blocks. */
     off_t data = lseek(usage_fd, begin, SEEK_DATA);
     if (data >= 0)
         fallocate(usage_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, data, (off_t)most);
@@ -217,7 +218,7 @@ enum ledgers_mapped ledgers_look_in_maps(const struct ledgers_maps_name *name, p
         if (++lines == lines_max)
             return LEDGERS_UNKNOWN;
     }
-    /* A process that is ending has no memory left, and one whose maps broke off says nothing. */
+    /* A process that is ending has no mappings left, and a list that broke off proves nothing. */
     return lines && !ferror(maps) ? LEDGERS_NOT_MAPPED : LEDGERS_UNKNOWN;
 }
 

@@ -18,7 +18,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
-#define SILENT_MAX 64 /* as many may wait for their first word in a session */
+#define SILENT_MAX 64 /* how many connections of one session may wait to send their first message */
 
 struct own_socket {
     struct listener *listener;
@@ -31,8 +31,8 @@ struct own_socket {
 static void on_connect(void *context, int fd)
 {
     const struct own_socket *own = context;
-    own->daemon->on_own_socket(own->daemon, fd,
-                               session_find_id(own->daemon, own->id)); /* it lives as long as we listen */
+    /* The session lives as long as we listen. */
+    own->daemon->on_own_socket(own->daemon, fd, session_find_id(own->daemon, own->id));
 }
 
 static int fill_paths(struct own_socket *own, const struct session *session, struct error *error)
@@ -51,7 +51,7 @@ static int fill_paths(struct own_socket *own, const struct session *session, str
     return 0;
 }
 
-/* Whoever is given a folder passes through it; nobody lists it. */
+/* Those who are given a folder can pass through it; nobody can list it. */
 static int make_folder(const char *path, struct error *error)
 {
     if ((mkdir(path, 0711) < 0 && errno != EEXIST) || chmod(path, 0711) < 0)

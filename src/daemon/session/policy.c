@@ -33,9 +33,9 @@ int policy_make(struct session *session, struct error *error)
     struct ledger_policy *policy = mmap(NULL, LEDGER_POLICY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (policy == MAP_FAILED)
         return error_set_errno(error, errno, "cannot map a policy region");
-    /* FUTURE_WRITE forbids write(), new writable mappings and punching holes for whoever opens it, root too,
-     * and leaves the mapping above. It also takes VM_MAYWRITE from later mappings, so mprotect() is no way
-     * around. */
+    /* FUTURE_WRITE forbids write(), new writable mappings and punching holes for everybody who opens the memfd, root
+     * too, and leaves the mapping above. It also takes VM_MAYWRITE from later mappings, so mprotect() is not a way
+     * around it. */
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     int read_only = -1;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0 ||
@@ -71,7 +71,7 @@ static void publish_busy(const struct session *session)
     for (unsigned i = 0; i < session->gpu_count; i++) {
         const int card = session->gpus[i].gpu;
         const int percent = card >= 0 ? session->daemon->gpus[card].busy_percent : -1;
-        /* For programs, which read it by itself. */
+        /* Relaxed: programs read this value on its own. */
         atomic_store_explicit(&policy->gpus[i].busy, percent >= 0 ? (uint32_t)percent + 1 : 0,
                               memory_order_relaxed);
     }
@@ -111,7 +111,7 @@ void policy_publish_sample(struct session *session)
         return;
     publish_busy(session);
     for (unsigned i = 0; i < session->gpu_count; i++) {
-        /* With ledger_unseen(). */
+        /* Pairs with the loads in ledger_unseen(). */
         atomic_store_explicit(&policy->gpus[i].driver_bytes, session->gpus[i].driver_bytes,
                               memory_order_release);
         atomic_store_explicit(&policy->gpus[i].orphan_bytes, session->gpus[i].orphan_bytes,
@@ -123,12 +123,12 @@ void policy_close(struct session *session)
 {
     if (session->ledger.policy)
         atomic_store_explicit(&session->ledger.policy->closed, 1,
-                              memory_order_release); /* with ledger_reserve() */
+                              memory_order_release); /* pairs with ledger_reserve() */
 }
 
 void policy_beat(struct session *session)
 {
     struct ledger_policy *policy = session->ledger.policy;
-    if (policy) /* with agent_daemon_is_silent() */
+    if (policy) /* pairs with agent_daemon_is_silent() */
         atomic_fetch_add_explicit(&policy->beats, 1, memory_order_relaxed);
 }

@@ -19,7 +19,7 @@
 #include "daemon/session/session.h"
 #include "wire/wire.h"
 
-/* More requests nobody makes: one takes 100 ns. A clock tick is 10 ms. */
+/* No process makes more requests: one takes 100 ns. A process's age is known to a clock tick, 10 ms. */
 #define REQUESTS_PER_USEC 10
 #define REQUESTS_AT_FIRST (UINT64_C(10000) * REQUESTS_PER_USEC)
 
@@ -71,7 +71,7 @@ int process_add(struct session *session, const struct peer *peer, uint64_t start
         free(process);
         return error_set_errno(error, -result, "cannot watch process %d", (int)peer->pid);
     }
-    /* A death is not to wait behind thousands of messages. */
+    /* A death must not wait behind thousands of messages. */
     sd_event_source_set_priority(process->source, SD_EVENT_PRIORITY_IMPORTANT);
     read_command(peer->pid, process->command);
     *(session->processes ? &session->processes->newer : &session->oldest_process) = process;

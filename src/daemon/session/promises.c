@@ -26,14 +26,14 @@ uint64_t promises_outside_bytes(const struct daemon *daemon, unsigned gpu)
     uint64_t sum = 0, ticks;
     for (unsigned i = 0; i < card->process_count; i++) {
         const struct nvml_process *process = &card->processes[i];
-        /* The sample may be older than a death. */
+        /* A process in the sample may have died since. */
         if (!process_session_of(daemon, process->pid) && process_start_time(process->pid, &ticks) != -ESRCH)
             sum = add(sum, process->used_bytes);
     }
     return sum;
 }
 
-/* What of a session's limit can be on the card at one time. */
+/* How much of a session's limit can be on the card at one time. */
 static uint64_t session_on_card(const struct session *session, unsigned policy_gpu)
 {
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
@@ -100,7 +100,7 @@ void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const st
         others->sessions++;
         if (at->state == SESSION_QUEUED) {
             others->memory_bytes = add(others->memory_bytes, at->queued_bytes);
-            for (unsigned i = 0; i < daemon->gpu_count; i++) /* it may come to be on any */
+            for (unsigned i = 0; i < daemon->gpu_count; i++) /* it may be admitted on any of them */
                 others->gpus[i].compute += at->compute.max;
             continue;
         }

@@ -16,7 +16,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_life.h"
 
-/* A session is small beside another that asks for so many times as much. */
+/* A session is small beside another that asks for this many times as much. */
 #define SMALL_PARTS 4
 #define ENDS_LOOKED_AT 64
 
@@ -24,11 +24,11 @@ struct queued {
     TAILQ_ENTRY(queued) next;
     struct session *session;
     struct queue_user *user; /* its owner */
-    unsigned position;       /* from 1; where the queue's positions are known */
+    unsigned position;       /* from 1; valid while positions_are_known */
     struct session_request request;
-    bool waits_for_others; /* as the line was walked last: those behind it wait too */
-    uint64_t
-        passed_bytes; /* what was reserved by sessions that went past it, and promised to them of a GPU's time */
+    bool waits_for_others; /* when the queue was last walked: those behind it wait too */
+    /* What sessions that passed it reserved, and the shares of a GPU's time that were promised to them. */
+    uint64_t passed_bytes;
     uint64_t passed_share;
 };
 
@@ -40,7 +40,7 @@ struct queue {
     struct soon *advance;
 };
 
-/* --- The line -------------------------------------------------------------------------------------- */
+/* --- Places ---------------------------------------------------------------------------------------- */
 
 int queue_join(struct session *session, const struct session_request *request, struct error *error)
 {
@@ -57,10 +57,10 @@ int queue_join(struct session *session, const struct session_request *request, s
     session->queued = queued;
     queued->session = session;
     queued->request = *request;
-    queued->request.name = NULL; /* the session has it; the text goes with the request's body */
+    queued->request.name = NULL; /* the session has its name; this text is freed with the request's body */
     TAILQ_INSERT_TAIL(&daemon->queue->line, queued, next);
     daemon->queue->positions_are_known = false;
-    /* It may be small enough to go past those that wait. */
+    /* It may be small enough to pass those that wait. */
     soon_wake(daemon->queue->advance);
     return 0;
 }
@@ -100,7 +100,7 @@ const struct session_request *queue_request(const struct session *session)
     return session->queued ? &session->queued->request : NULL;
 }
 
-/* The next session to end by itself after `after`; NULL: none. */
+/* The next session after `after` that ends by itself and frees reserved memory; NULL: there is none. */
 static const struct session *next_to_end(const struct daemon *daemon, const struct session *after)
 {
     const struct session *next = NULL;
@@ -115,7 +115,7 @@ static const struct session *next_to_end(const struct daemon *daemon, const stru
     return next;
 }
 
-/* Of what is promised, without what `session` has. */
+/* Take what `session` has out of what is promised. */
 static void take_out(const struct session *session, struct admission_state *state)
 {
     for (unsigned i = 0; i < session->gpu_count; i++) {
@@ -148,8 +148,8 @@ double queue_seconds_left(const struct session *session)
     return -1;
 }
 
-/* Whether the session would have room if all other users left: one that its own user's sessions keep out waits
- * for that user, and keeps no other waiting. */
+/* Whether the session would have room if all other users left. If not, its own user's sessions keep it out: it waits
+ * for them, and keeps no other user waiting. */
 static bool waits_for_others(const struct queued *queued)
 {
     struct admission admission;
@@ -172,7 +172,7 @@ void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admiss
             count_waiting(at, state);
 }
 
-/* --- Going on -------------------------------------------------------------------------------------- */
+/* --- Admission ------------------------------------------------------------------------------------- */
 
 static void admit(struct session *session, const struct allotment *allotment)
 {
@@ -184,7 +184,7 @@ static void admit(struct session *session, const struct allotment *allotment)
     session_end(session, "it had its turn and cannot begin");
 }
 
-/* Whether it asks for one of those GPUs; and that it does. */
+/* Whether it asks for one of these GPUs. */
 static bool asks_for_any(const struct queued *queued, const bool gpus[static LEDGER_GPUS], unsigned gpu_count)
 {
     for (unsigned gpu = 0; gpu < gpu_count; gpu++)
@@ -199,7 +199,7 @@ static void add_asked(const struct queued *queued, bool gpus[static LEDGER_GPUS]
         gpus[gpu] |= admission_may_reserve(&queued->request, gpu);
 }
 
-/* What a session that goes past others takes from them. */
+/* What a session that passes others takes from them. */
 struct taking {
     uint64_t bytes, share;
 };
@@ -223,8 +223,8 @@ static bool waits_for(const struct queued *queued, const struct allotment *allot
     return false;
 }
 
-/* Those that go past it are small beside it, and all of them together take no more than it asks for itself. So its
- * wait is longer by the time of so many at most, and it is never starved. */
+/* Whether a session that takes `taking` may pass `queued`. Those that pass are small beside it, and all of them
+ * together take no more than it asks for itself. So they make it wait longer by a bounded time, and never starve it. */
 static bool may_be_passed(const struct queued *queued, const struct taking *taking)
 {
     uint64_t asked = queued->session->queued_bytes;
@@ -233,7 +233,7 @@ static bool may_be_passed(const struct queued *queued, const struct taking *taki
            (minimum == 0 || queued->passed_share + taking->share <= minimum);
 }
 
-/* Whether everybody before `queued` who waits for the same GPUs may be passed. */
+/* Whether all sessions before `queued` that wait for the same GPUs may be passed. */
 static bool may_pass(const struct queue *queue, const struct queued *queued,
                      const struct allotment *allotment)
 {
@@ -248,7 +248,7 @@ static bool may_pass(const struct queue *queue, const struct queued *queued,
     return true;
 }
 
-/* Those before `queued` that it has gone past remember what it took. */
+/* Note what `queued` takes, with the sessions before it that it has passed. */
 static void note_passed(struct queue *queue, const struct queued *queued, const struct allotment *allotment)
 {
     struct taking taking = taking_of(allotment);
@@ -263,11 +263,11 @@ static void note_passed(struct queue *queue, const struct queued *queued, const 
     }
 }
 
-/* How far the line was walked. */
+/* How far the queue has been walked. */
 struct walk {
     /* The GPUs, as if nobody waited. */
     struct admission_state state;
-    /* Somebody before waits there for others. */
+    /* A session nearer the head waits for other users there. */
     bool is_awaited[LEDGER_GPUS];
 };
 
@@ -285,7 +285,7 @@ static bool find_room(const struct queue *queue, const struct walk *walk, const 
     return !is_behind_others(walk, queued) || may_pass(queue, queued, &admission->allotment);
 }
 
-/* So many are let in at once; the others when the loop comes round, so that nobody else is held up. */
+/* How many are admitted in one go; the rest follow in the next round of the loop, so that nobody else is held up. */
 #define ADMITTED_AT_ONCE 16u
 
 static void walk_line(struct daemon *daemon)
@@ -327,7 +327,7 @@ static void on_advance(void *context)
     change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has moved");
 }
 
-/* What may have become free is looked at when the loop comes round. */
+/* When something may have become free, walk the queue later in the loop. */
 static void take(void *context, const struct change *change)
 {
     struct queue *queue = context;

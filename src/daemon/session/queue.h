@@ -1,14 +1,15 @@
 /* queue.h - the sessions that wait for room.
  *
- * A session asked for with `wait` that does not fit now, but would on an empty card, is *queued*: it has an
- * ID, a name and a place, no ledger, and no process gets in. Whenever something becomes free, or another session
- * comes, the queue is walked from its head. A session that waits for others keeps those behind it waiting for the same GPUs,
- * so that a large one is not starved by small ones. Two go past it all the same:
+ * A session that was asked for with `wait` and does not fit now, but would on an empty card, is *queued*: it has an ID, a
+ * name and a place, but no ledger, and no process gets in. Whenever something becomes free, or another session joins, the
+ * daemon walks the queue from its head. A session that waits for other users' sessions keeps those behind it waiting for
+ * the same GPUs, so that small ones do not starve a large one. It can be passed all the same:
  *
- * - what has room, asks for a quarter of it at most, and with all that went past it before for no more than it asks for itself;
- * - sessions of other users, where it is its own user's sessions that keep it out: that could be for ever.
+ * - by sessions that have room and ask for a quarter of what it asks for at most, as long as all that pass it together
+ *   take no more than it asks for itself;
+ * - by sessions of other users, when its own user's sessions keep it out: they might do so for ever.
  *
- * It is not in the state file before it is admitted: it ends with its daemon, and with the process that asked.
+ * A queued session is not in the state file: it ends with its daemon, and with the process that asked for it.
  *
  * CHANGE_QUEUE_MOVED is published when places may have changed. */
 #pragma once
@@ -22,20 +23,20 @@ struct daemon;
 struct session;
 struct session_request;
 
-/* To the end of the queue. */
+/* Put the session at the end of the queue. */
 int queue_join(struct session *session, const struct session_request *request, struct error *error);
 
-/* Its place, from 1; 0 when it is not in the queue. */
+/* The session's place, from 1; 0 when it is not in the queue. */
 unsigned queue_position(const struct session *session);
 
-/* In how many seconds the first in the queue should have room, as sessions end when their time is over;
- * below 0: nobody can tell. */
+/* In how many seconds the first session in the queue should have room, as other sessions reach the end of their time;
+ * below 0: not known, or `session` is not the first. */
 double queue_seconds_left(const struct session *session);
 
 /* What a queued session asked for; NULL when it is not in the queue. */
 const struct session_request *queue_request(const struct session *session);
 
-/* Count in `state` those that wait and come before a new session of `asker`. */
+/* Count in `state` the queued sessions that come before a new session of `asker`. */
 void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admission_state *state);
 
 int queue_start(struct daemon *daemon, struct error *error);

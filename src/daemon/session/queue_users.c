@@ -57,7 +57,7 @@ void queue_users_look(struct queue_users *users, const struct daemon *daemon)
         promises_gather_none(daemon, &user->own);
         memset(user->is_behind, 0, sizeof(user->is_behind));
     }
-    /* Those that wait have nothing. */
+    /* Sessions that wait have no GPUs yet. */
     for (const struct session *at = daemon->sessions; at; at = at->next)
         if (at->gpu_count && (user = find(users, at->owner)))
             promises_add(at, &user->own);

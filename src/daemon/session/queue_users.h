@@ -1,4 +1,4 @@
-/* queue_users.h - the users whose sessions wait in the queue, and what each of them has. */
+/* queue_users.h - the users who have sessions in the queue, and what else each of them has. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,22 +12,23 @@ struct daemon;
 struct queue_user {
     LIST_ENTRY(queue_user) next;
     uid_t uid;
-    unsigned sessions; /* that wait; with the last of them the user goes */
-    /* The GPUs as if nobody else had sessions, or held anything outside of them: by queue_users_look(). */
+    unsigned sessions; /* how many wait; the record is freed when none does */
+    /* The GPUs as if this user's sessions were all there is; by queue_users_look(). */
     struct admission_state own;
-    bool is_behind
-        [LEDGER_GPUS]; /* a session that its own user's keep out waits there, as far as the line was walked */
+    /* As far as the queue has been walked: a session of this user waits for this GPU because of the user's own
+     * sessions. */
+    bool is_behind[LEDGER_GPUS];
 };
 
 struct queue_users {
     LIST_HEAD(, queue_user) all;
-    void *by_uid; /* a tree of tsearch()'s */
+    void *by_uid; /* a tree of tsearch() */
 };
 
 /* One more session of `uid` waits. NULL without memory. */
 struct queue_user *queue_users_join(struct queue_users *users, uid_t uid);
-/* One less. */
+/* One session less waits; frees the user's record with the last. */
 void queue_users_leave(struct queue_users *users, struct queue_user *user);
 
-/* Find out what each of them has. */
+/* Find out what each of them has, and forget the last walk. */
 void queue_users_look(struct queue_users *users, const struct daemon *daemon);

@@ -1,4 +1,4 @@
-/* session.h - what a session is. What is done with one: admit.h, session_life.h, session_find.h. */
+/* session.h - what a session is. What can be done with one: admit.h, session_life.h, session_find.h. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,14 +31,14 @@ enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
     bool is_mig; /* a MIG instance: NVML and CUDA write its UUID "MIG-..." */
-    int gpu;     /* index of daemon.gpus; -1 when the card is not there now */
+    int gpu;     /* index of daemon.gpus; -1 when the card is absent now */
     uint64_t limit_bytes;
     bool reserved; /* the limit was asked for, and counts at admission */
-    /* driver_line.c: what the driver holds for the session's processes beyond what they charged, and for
-     * those that have died. */
+    /* driver_line.c: what the driver holds for the session's processes beyond what they charged, and for processes that
+     * have died. */
     uint64_t driver_bytes, orphan_bytes;
-    uint64_t
-        joint_before; /* driver_line.c: the stamp of joint memory as the sample under way was asked for */
+    /* driver_line.c: the stamp of joint memory when the sample under way was asked for. */
+    uint64_t joint_before;
 };
 
 /* The process that a session was made by and ends with. */
@@ -59,47 +59,47 @@ struct session {
     char token[SESSION_TOKEN_TEXT]; /* what its programs attach with */
     uid_t owner;
     enum session_state state;
-    bool has_ended;                 /* out of all lists, and freed when the loop's round is over */
-    struct round_task look, burial; /* at the end of the loop's round (session_life.c) */
+    bool has_ended;                 /* out of all lists; freed when the loop's round is over */
+    struct round_task look, burial; /* run at the end of the loop's round (session_life.c) */
     bool is_declared;               /* by sessions.conf, which alone may change it (declared.h) */
     int64_t created_at, updated_at; /* seconds since 1970 */
-    int64_t expires_at_ms;          /* of the machine's time (clocks.h); 0: never */
-    uint64_t ttl_seconds;           /* from when it is admitted; 0: none */
+    int64_t expires_at_ms;          /* by the machine's time (clocks.h); 0: never */
+    uint64_t ttl_seconds;           /* counted from its admission; 0: no end */
     bool kills_at_ttl;              /* its programs are ended when it expires (release.h) */
     sd_event_source *expiry;
     struct session_runner runner;
-    bool has_own_socket;           /* it is to have one (own_socket.h), once it is admitted */
+    bool has_own_socket;           /* it gets a socket of its own (own_socket.h) when it is admitted */
     struct own_socket *own_socket; /* NULL: none is served */
     struct session_labels labels;
-    bool runner_queues;      /* the runner is who waits for it to be admitted, and is forgotten then */
+    bool runner_queues;      /* the runner is the process that waits for admission, and is forgotten then */
     struct release *release; /* while its processes are being ended (release.h); NULL otherwise */
-    struct queued *queued;   /* its place in the queue (queue.h); NULL: it has none */
+    struct queued *queued;   /* its place in the queue (queue.h); NULL: it is not queued */
     uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
     struct share compute;    /* on each of its GPUs */
     enum session_priority priority;
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
-    struct session_ledger ledger;         /* not open before a first process: session_open_ledger() */
+    struct session_ledger ledger;         /* opened for the first process: session_open_ledger() */
     bool ledger_counts;                   /* among the owner's descriptors (descriptor_bounds.h) */
     struct process *processes, *oldest_process;
     unsigned process_count;
-    uint64_t processes_seen;   /* as there ever were here */
+    uint64_t processes_seen;   /* how many have attached */
     enum ledger_engine engine; /* fixed */
     enum when_full when_full;
     bool may_pass_card;            /* its limits may be more than the card has; fixed */
     uint64_t host_memory_bytes;    /* the most that its evicted memory may take; 0: as much as there is */
-    uint64_t idle_suspend_seconds; /* leaves the card after so long without work; 0: never by itself */
-    bool is_suspended;             /* by somebody, until it is resumed */
-    bool is_checkpointing; /* the driver is still to bring that about (residency/moves_checkpoint.c) */
-    struct move *move;     /* NULL: nothing of it can move, or did yet (residency/moves.h) */
-    struct checkpoint
-        *checkpoint; /* NULL: the driver was not asked to move it (residency/moves_checkpoint.c) */
+    uint64_t idle_suspend_seconds; /* it leaves the card after this long without work; 0: never by itself */
+    bool is_suspended;             /* somebody suspended it, and has not resumed it yet */
+    bool is_checkpointing;         /* the driver has not finished that yet (residency/moves_checkpoint.c) */
+    struct move *move; /* NULL: none of its memory can move, or none has yet (residency/moves.h) */
+    /* NULL: the driver was not asked to move it (residency/moves_checkpoint.c). */
+    struct checkpoint *checkpoint;
     struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */
     LIST_HEAD(, orphan) orphans;        /* driver_line.h */
     unsigned orphan_count;
     uint64_t refused_before;          /* requests refused to processes that have gone */
-    uint64_t refused_told;            /* events.c: of them, as events told */
-    uint64_t told_usec[CHANGE_KINDS]; /* events.c: when the kind was told of; 0: never */
+    uint64_t refused_told;            /* events.c: how many refused requests events have told of */
+    uint64_t told_usec[CHANGE_KINDS]; /* events.c: when each kind was last told of; 0: never */
     bool broken_is_logged;
 };
 

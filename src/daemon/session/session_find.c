@@ -43,7 +43,7 @@ struct session *session_behind(const struct daemon *daemon, const char *id, uint
     return session;
 }
 
-/* By name: the caller's own first; root may name another's if only one has that name. */
+/* Find by name: the caller's own session first; root may name another user's if only one has that name. */
 static int find_by_name(const struct daemon *daemon, uid_t uid, const char *name, struct session **found,
                         struct error *error)
 {

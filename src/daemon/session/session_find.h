@@ -1,4 +1,4 @@
-/* session_find.h - the daemon's sessions: in order of age, by ID, and by what people call them. */
+/* session_find.h - finds the daemon's sessions: by age, by ID, and by what users call them. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,20 +12,20 @@ struct session;
 
 struct session *session_find_id(const struct daemon *daemon, const char *id);
 
-/* The session that `uid` calls `text` (ID, name, unique prefix of an ID). ERR_SESSION_NOT_FOUND,
- * ERR_FORBIDDEN, ERR_AMBIGUOUS. */
+/* The session that `uid` calls `text` (ID, name, unique prefix of an ID). ERR_SESSION_NOT_FOUND, ERR_FORBIDDEN,
+ * ERR_AMBIGUOUS. */
 int session_find(const struct daemon *daemon, uid_t uid, const char *text, struct session **session,
                  struct error *error);
 bool session_is_visible(const struct session *session, uid_t uid);
 
-/* Whether `owner` may call a session `name`: a name has a form, and is unique among the owner's sessions
+/* Whether `owner` may call a session `name`: it must have a name's form, and be unique among the owner's sessions
  * (`self` may keep its own). ERR_BAD_REQUEST, ERR_NAME_TAKEN. */
 int session_check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
                        struct error *error);
 
-/* Into the lists, as the newest; and out of them. */
+/* Add a session to the lists, as the newest; and take it out of them. */
 void session_link(struct daemon *daemon, struct session *session);
 void session_unlink(struct session *session);
 
-/* The first session behind the one that had this number and ID, which may have gone; 0: the first of all. */
+/* The first session after the one that had this number and ID, which may have gone; number 0: the first of all. */
 struct session *session_behind(const struct daemon *daemon, const char *id, uint64_t number);

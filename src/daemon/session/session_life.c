@@ -25,12 +25,12 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
-/* How often room is made for a ledger, while others' programs take it again. */
+/* How often the daemon tries to make room for a ledger, while other sessions' programs take it again. */
 #define ROOM_TRIES 8
 /* How late a session may expire. */
 #define EXPIRY_ACCURACY_USEC 1000
 
-/* --- What a session waits for ---------------------------------------------------------------------- */
+/* --- The process it was made for, and its time ----------------------------------------------------- */
 
 static void unwatch_runner(struct session *session)
 {
@@ -85,8 +85,8 @@ static int on_expiry(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-/* Once it is known how long a session has, the time that passes counts, also while the machine sleeps; not what
- * the wall clock is set to. */
+/* From admission on, a session's time is the time that passes, also while the machine sleeps, whatever the wall clock
+ * is set to. */
 static int watch_expiry(struct session *session, struct error *error)
 {
     if (!session->expires_at_ms || session->state == SESSION_EXPIRED)
@@ -122,7 +122,8 @@ static int open_ledger(struct session *session, bool existing, struct error *err
                                     existing ? LEDGERS_EPOCH_KEPT : daemon->epoch, existing, error);
     if (result == 0 && !existing)
         result = ledgers_usage_reserve(&session->ledger, session->gpu_count, error);
-    /* To a full disk the first touch is a SIGBUS, as if a process had cut the file: there is none yet. */
+    /* On a full file system the first touch of the file raises SIGBUS, as if a process had cut it. No process has this
+     * file yet, so it is a lack of room. */
     if (!existing && session->ledger.broken) {
         session->ledger.broken = false;
         if (result == 0)
@@ -131,7 +132,7 @@ static int open_ledger(struct session *session, bool existing, struct error *err
     return result;
 }
 
-/* What others' programs have taken beyond theirs is not to keep anybody out. */
+/* Make a ledger. If there is no room, take back what other sessions' programs added to theirs, and try again. */
 static int open_new_ledger(struct session *session, struct error *error)
 {
     int result = -ENOSPC;
@@ -170,7 +171,7 @@ void session_drop_idle_ledger(struct session *session)
 
 /* --- Making ---------------------------------------------------------------------------------------- */
 
-/* The time of an admitted session runs from now on. */
+/* The time of an admitted session starts now. */
 static int begin(struct session *session, struct error *error)
 {
     if (session->ttl_seconds)
@@ -210,7 +211,7 @@ int session_restart_expiry(struct session *session, uint64_t ttl_seconds, struct
     return 0;
 }
 
-/* Takes the allotment over, but for limits of GPUs that are not there. */
+/* A GPU that is absent now keeps its UUID. */
 void session_take_allotment(struct session *session, const struct allotment *allotment)
 {
     session->compute = allotment->compute;
@@ -326,7 +327,7 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
         if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
             close(pidfd);
     }
-    /* Before a program can attach. */
+    /* Expire it before a program can attach. */
     if (session->state == SESSION_ACTIVE && session->expires_at_ms &&
         session->expires_at_ms <= clock_machine_ms())
         expire(session, "expired");
@@ -360,7 +361,7 @@ void session_end(struct session *session, const char *why)
     bury(session, true);
 }
 
-/* Why it is to end by itself; NULL: it is not. */
+/* Why it should end by itself; NULL: it should not. */
 static const char *find_end(const struct session *session)
 {
     if (session->has_ended || session->processes)
@@ -395,7 +396,7 @@ void session_free_all(struct daemon *daemon)
         bury(daemon->sessions, false);
 }
 
-/* --- Its damage ------------------------------------------------------------------------------------ */
+/* --- Damage to its ledger -------------------------------------------------------------------------- */
 
 bool session_is_broken(struct session *session)
 {

@@ -12,8 +12,8 @@
 #include "daemon/session/ledgers.h"
 #include "daemon/session/session_find.h"
 
-/* A process that holds a slot of the ledger, as far as that can be told, and maps it: what another one wrote
- * there names nobody who does. 0: there is none. */
+/* A process that, as far as can be told, owns a slot of the ledger and maps it. Both are checked because any program of
+ * the session may write any pid into a slot. 0: there is none. */
 static pid_t find_living(const struct session_ledger *ledger)
 {
     struct ledger_owner owner, last = {0};

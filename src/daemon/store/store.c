@@ -27,17 +27,17 @@
 #include "daemon/store/store_reserve.h"
 
 #define STOP_SECONDS 30
-#define VALUES_MAX 24 /* of one statement */
+#define VALUES_MAX 24 /* per statement */
 
 struct store {
     struct daemon *daemon;
     struct observer observer;
-    sqlite3 *database; /* the thread's once it runs */
+    sqlite3 *database; /* the thread's when it runs */
     struct worker *worker;
-    LIST_HEAD(, store_job) under_way; /* the newest first */
+    LIST_HEAD(, store_job) under_way; /* newest first */
 };
 
-/* One change: a statement with its values, and what follows it. All parts of a job are in one transaction. */
+/* One part of a job: a statement with its values. All parts of a job are in one transaction. */
 struct statement {
     struct statement *next;
     const char *sql;
@@ -51,15 +51,15 @@ struct statement {
 
 struct store_job {
     struct worker_job job;
-    LIST_ENTRY(store_job) next; /* of those under way */
+    LIST_ENTRY(store_job) next; /* in the list of those under way */
     struct daemon *daemon;
-    char session_id[SESSION_ID_TEXT]; /* that it is about; "": about none */
+    char session_id[SESSION_ID_TEXT]; /* the session it is about; "": none */
     bool is_new;                      /* the session is not in the file yet */
-    bool is_end;                      /* it takes something out of the file */
+    bool is_end;                      /* it removes something from the file */
     struct statement *first, **last;
-    store_done done; /* the loop's, as all that follows but the result and its message; may be NULL */
+    store_done done; /* for the loop's thread, like `argument`; may be NULL */
     void *argument;
-    int result; /* of SQLite */
+    int result; /* SQLite's, set by the thread as `message` is */
     char message[160];
 };
 
@@ -98,7 +98,7 @@ static void fail_job(struct store_job *job, sqlite3 *database, int result)
                                                : sqlite3_errmsg(database));
 }
 
-/* What is written to a file that nobody finds any more is lost with this daemon. */
+/* If the file cannot be found by its name any more, what is written to it would be lost with this daemon. */
 static int check_is_found(sqlite3 *database)
 {
     int has_moved = 0;
@@ -128,7 +128,8 @@ static void roll_back(sqlite3 *database)
         sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
 }
 
-/* An end is written down also to a full disk: nobody wants a session back that was released. */
+/* Run one job by itself. The end of a session or process is written even to a full disk: a session that was released
+ * must not come back. */
 static void run_alone(struct store *store, struct store_job *job)
 {
     sqlite3 *database = store->database;
@@ -149,8 +150,8 @@ static void run_alone(struct store *store, struct store_job *job)
     }
 }
 
-/* All that gathered is one transaction; when it fails, each job on its own, so that one cannot fail another.
- */
+/* Run all jobs that have gathered in one transaction; if that fails, each one by itself, so that one cannot fail
+ * another. */
 static void run_jobs(struct worker_job *first, void *context)
 {
     struct store *store = context;
@@ -171,7 +172,8 @@ static void run_jobs(struct worker_job *first, void *context)
 
 /* --- The loop's side ------------------------------------------------------------------------------- */
 
-/* Nobody is to work in a session that the next daemon does not know. One that is declared it makes anew. */
+/* No program may work in a session that the next daemon does not know. A declared session is kept: the next daemon
+ * makes it again. */
 static void end_unstored(const struct store_job *job)
 {
     struct session *session = session_find_id(job->daemon, job->session_id);
@@ -199,7 +201,7 @@ static void on_job_done(struct worker_job *worker_job)
     free(job);
 }
 
-/* Out of memory here ends the daemon: what it holds is in the files, and a new one finds it. */
+/* Without memory the daemon ends: its state is in the files, and a new daemon finds it there. */
 static void *must_allocate(size_t bytes)
 {
     void *memory = calloc(1, bytes);
@@ -210,7 +212,7 @@ static void *must_allocate(size_t bytes)
     return memory;
 }
 
-/* `session_id` may be NULL. */
+/* `session_id` NULL: the job is about no session. */
 static struct store_job *job_make(struct daemon *daemon, const char *session_id)
 {
     struct store_job *job = must_allocate(sizeof(*job));
@@ -321,7 +323,7 @@ static void delete_session(const struct session *session)
 static void put_process(const struct process *process)
 {
     struct store_job *job = job_make(process->session->daemon, NULL);
-    /* A session may have ended before its process's row is written. */
+    /* The session may have ended before its process's row is written. */
     struct statement *put =
         job_add(job, "INSERT OR REPLACE INTO processes(session_id, slot, generation, pid,"
                      " start_ticks, attached_at, wire_version) SELECT ?1,?2,?3,?4,?5,?6,?7"
@@ -346,7 +348,7 @@ static void delete_process(const struct process *process)
     submit(job);
 }
 
-/* Nobody is attached. */
+/* No process of the session is left: delete all their rows. */
 static void delete_processes(const struct session *session)
 {
     struct store_job *job = job_make(session->daemon, NULL);
@@ -358,7 +360,7 @@ static void delete_processes(const struct session *session)
 static void put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
 {
     char text[GPU_UUID_TEXT];
-    /* A simulated card's context cost is a setting of its environment, which may be another tomorrow. */
+    /* A simulated card's context cost is a setting in its environment, which may be different tomorrow. */
     if (daemon->options.simulated)
         return;
     struct store_job *job = job_make(daemon, NULL);
@@ -479,7 +481,8 @@ static int restore(struct daemon *daemon, struct loaded_session *loaded, struct 
     int result = session_restore(daemon, session, &problem);
     if (result == 0 && session->ledger.usage)
         result = reaper_restore(session, loaded->processes, loaded->process_count, &problem);
-    /* No reason to end a session, or to take a process for dead, that can go on tomorrow. */
+    /* Lack of descriptors or memory is no reason to end a session, or to take a process for dead, that could go on
+     * later. */
     if (error_is_scarcity(result))
         return error_set(
             error, -result, NULL,

@@ -1,8 +1,6 @@
-/* store.h - what outlives a daemon: sessions, attached processes, context costs; in SQLite, by a helper
- * thread.
+/* store.h - what outlives a daemon: sessions, attached processes and context costs. A helper thread keeps them in SQLite.
  *
- * It follows the core's changes and writes them down, in their order. A session that is new and cannot be
- * stored ends. */
+ * The store follows the core's changes and writes them down in order. A new session that cannot be stored ends. */
 #pragma once
 
 #include "base/error.h"
@@ -12,14 +10,13 @@ struct daemon;
 /* Open or make the state file, count this daemon in `daemon->epoch`, and start the thread. */
 int store_open(struct daemon *daemon, struct error *error);
 
-/* Read sessions (each handed to session_restore()), their processes, and context costs.
- * Before the loop runs. */
+/* Read sessions (each is passed to session_restore()), their processes, and context costs. Call before the loop runs. */
 int store_load(struct daemon *daemon, struct error *error);
 
-/* Commit what waits, tell those who wait, end the thread. */
+/* Commit what is left, tell those who wait, and end the thread. */
 void store_close(struct daemon *daemon);
 
-/* Have `done` called in the loop's thread once the last change of the session is committed (0), or why it is
- * not; at once where none is under way. For one that asks at a time: right after it made the change. */
+/* Have `done` called in the loop's thread when the session's last change is committed (0), or could not be (and why);
+ * at once if no change is under way. Call right after making the change; only one caller can wait for it. */
 typedef void (*store_done)(void *argument, int result, const char *message);
 void store_await(struct daemon *daemon, const char *session_id, store_done done, void *argument);

@@ -13,9 +13,9 @@
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
 
-/* The layout's number is SQLite's user_version; 0 is a new file. Daemons from STORE_LAYOUT_OLDEST on can use
- * a file of STORE_LAYOUT too, as columns with defaults are all that was added since: they find the first of
- * both in `meta`. */
+/* The layout's number is SQLite's user_version; 0 is a new file. Since STORE_LAYOUT_OLDEST only columns with defaults
+ * were added, so daemons from that layout on can use a file of STORE_LAYOUT too: they find STORE_LAYOUT_OLDEST in
+ * `meta`. */
 #define STORE_LAYOUT 8
 #define STORE_LAYOUT_OLDEST 3
 static const char schema[] =
@@ -42,7 +42,7 @@ static const char schema[] =
     "CREATE TABLE context_costs(uuid TEXT NOT NULL, driver_version TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " PRIMARY KEY(uuid, driver_version)) WITHOUT ROWID;";
 
-/* From each layout to the next. */
+/* The step from each layout to the next. */
 static const char *const migrations[STORE_LAYOUT] = {
     [1] = "ALTER TABLE sessions ADD COLUMN compute_min INTEGER NOT NULL DEFAULT 0;"
           "ALTER TABLE sessions ADD COLUMN compute_max INTEGER NOT NULL DEFAULT 10000;"
@@ -85,7 +85,7 @@ __attribute__((format(printf, 2, 3))) static int damaged(struct trouble *trouble
     return -EBADMSG;
 }
 
-/* A failure of SQLite's: is it the file, or the machine? */
+/* SQLite has failed: find out whether the file is at fault, or the machine. */
 static int failed(sqlite3 *database, const struct paths *paths, struct trouble *trouble, struct error *error)
 {
     int code = sqlite3_errcode(database) & 0xff;
@@ -94,7 +94,7 @@ static int failed(sqlite3 *database, const struct paths *paths, struct trouble *
     return store_file_error(error, database, paths);
 }
 
-/* The first column of the first row, or `otherwise`. */
+/* Read the first column of the first row, or `otherwise`. */
 static int read_number(sqlite3 *database, const char *sql, int64_t otherwise, int64_t *number)
 {
     sqlite3_stmt *prepared;
@@ -116,7 +116,7 @@ static int check_pages(sqlite3 *database, const struct paths *paths, struct trou
     int result = 0;
     if (sqlite3_step(prepared) == SQLITE_ROW) {
         const char *said = (const char *)sqlite3_column_text(prepared, 0);
-        const char *line = said ? strrchr(said, '\n') : NULL; /* the first only says which database */
+        const char *line = said ? strrchr(said, '\n') : NULL; /* the first line only says which database */
         if (!said || strcmp(said, "ok") != 0)
             result = damaged(trouble, "%s", line ? line + 1 : said ? said : "it cannot be checked");
     }
@@ -125,7 +125,7 @@ static int check_pages(sqlite3 *database, const struct paths *paths, struct trou
     return result;
 }
 
-/* Whether every table and column is there that a file made anew has. */
+/* Check that every table and column exists that a new file has. */
 static int check_columns(sqlite3 *database, const struct paths *paths, struct trouble *trouble,
                          struct error *error)
 {
@@ -197,12 +197,12 @@ static int settle_layout(sqlite3 *database, const struct paths *paths, struct tr
 
 /* --- Opening --------------------------------------------------------------------------------------- */
 
-/* -EBADMSG: it cannot be used, and `trouble` says why. */
+/* -EBADMSG: the file cannot be used, and `trouble` says why. */
 static int open_database(const struct paths *paths, sqlite3 **database_out, struct trouble *trouble,
                          struct error *error)
 {
     const char *path = paths->state_file;
-    /* SQLite makes its files with the mode of the first; ours hold tokens. */
+    /* SQLite gives its other files the mode of the first; ours hold tokens. */
     cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     struct stat status;
     if (fd < 0 || fstat(fd, &status) < 0 || fchmod(fd, 0600) < 0)
@@ -216,7 +216,7 @@ static int open_database(const struct paths *paths, sqlite3 **database_out, stru
         result = store_file_error(error, database, paths);
     if (result == 0) {
         sqlite3_busy_timeout(database, 2000);
-        /* A file that is refused is left as it was found, log and all. */
+        /* A file that is refused is left as it was found, with its log. */
         sqlite3_db_config(database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
         result = settle_layout(database, paths, trouble, error);
     }
@@ -229,7 +229,7 @@ static int open_database(const struct paths *paths, sqlite3 **database_out, stru
     return 0;
 }
 
-/* The log before the file: a new file must not find the log of the old one. */
+/* Rename the log before the file, so that a new file does not find the old one's log. */
 static int put_aside(const struct paths *paths, char aside[static PATH_MAX + 64], struct error *error)
 {
     static const char *const parts[] = {"-shm", "-wal", ""};
@@ -273,9 +273,9 @@ int store_file_open(const struct paths *paths, bool fresh, sqlite3 **database, s
 
 /* --- Its epoch ------------------------------------------------------------------------------------- */
 
-/* Pids mean nothing after a reboot, nor does the machine's time: forget the processes, the sessions that
- * were to end with one, and how far the wall clock was ahead. The epoch is the time at least (microseconds
- * since 1970): a copy of the file that is put back later does not count the same again. */
+/* After a reboot pids mean nothing, and neither does the machine's time: forget the processes, the sessions that were
+ * to end with a process, and how far the wall clock was ahead. The epoch is at least the time (microseconds since
+ * 1970), so that a copy of the file that is put back later does not give the same epoch again. */
 int store_file_begin_epoch(sqlite3 *database, const struct paths *paths, uint64_t *epoch, struct error *error)
 {
     char boot_id[64] = "";

@@ -1,7 +1,6 @@
-/* store_file.h - the state file itself: its layout, and what is done about one that cannot be used. For
- * store.c.
+/* store_file.h - the state file itself: its layout, and what happens to a file that cannot be used. For store.c.
  *
- * damaged   it cannot be read whole, lacks a table or column, or is another program's
+ * damaged   the file cannot be read whole, lacks a table or column, or belongs to another program
  * aside     where `--fresh` puts a file that cannot be used: it is renamed to state.db.damaged-TIME, and never
  *           deleted */
 #pragma once
@@ -13,15 +12,15 @@
 #include "base/error.h"
 #include "base/paths.h"
 
-/* Open the state file, or make it, and bring its layout up to date. One that is damaged or of a newer layout
- * that we cannot use is refused and left as it is, with what to do in the message; if `fresh`, it is put
- * aside instead (said in the log) and a new one made. */
+/* Open or make the state file, and bring its layout up to date. A damaged file, or one of a newer layout that we cannot
+ * use, is refused and left as it is; the message says what to do. With `fresh` it is put aside instead (which is
+ * logged), and a new one made. */
 int store_file_open(const struct paths *paths, bool fresh, sqlite3 **database, struct error *error);
 
-/* Count this daemon: an epoch that no daemon of this file, or of an older copy of it, had before. What ends
- * with a reboot is forgotten. */
+/* Count this daemon: an epoch that no daemon of this file, or of an older copy of it, has had. What a reboot ends is
+ * forgotten. */
 int store_file_begin_epoch(sqlite3 *database, const struct paths *paths, uint64_t *epoch,
                            struct error *error);
 
-/* What SQLite said last. */
+/* Set `error` to what SQLite said last. */
 int store_file_error(struct error *error, sqlite3 *database, const struct paths *paths);

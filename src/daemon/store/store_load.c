@@ -75,7 +75,7 @@ static int load_processes(sqlite3 *database, const char *session_id, struct load
     return sqlite3_finalize(row);
 }
 
-/* Whether it can be told to people and programs: what a damaged file has may be no text at all. */
+/* Whether the text can be shown to people and programs: in a damaged file it may be anything. */
 static bool is_plain_text(const char *text)
 {
     while (*text > ' ' && *text < 0x7f)
@@ -90,8 +90,9 @@ static void copy_label(sqlite3_stmt *row, int column, char *text, size_t bytes)
         *text = '\0';
 }
 
-/* By the machine's time, what the file says by the wall clock. How far that was ahead then is known within one start of the
- * machine; else (0) what it shows now has to do. What a damaged file has may be no time at all. */
+/* The expiry by the machine's time; the file has it by the wall clock. Within one start of the machine the file also
+ * says how far the wall clock was ahead; else that is 0, and the present difference has to do. A damaged file may have
+ * any number. */
 static int64_t expiry_of(int64_t wall_ms, int64_t ahead_ms)
 {
     if (wall_ms == 0)

@@ -1,4 +1,4 @@
-/* store_load.h - reading the state file back. For store.c. Functions return SQLite's results. */
+/* store_load.h - reads the state file back. For store.c. The functions return SQLite's results. */
 #pragma once
 
 #include <sqlite3.h>
@@ -8,16 +8,16 @@
 struct daemon;
 struct session;
 
-/* In the column of a session's engine: its limits may be more than the card has. */
+/* A flag in the column of a session's engine: the session's limits may be more than the card has. */
 #define STORE_PASSES_CARD 256
-/* And behind that what becomes of it when memory is short, an enum when_full. */
+/* In the same column: what happens when memory is short, an enum when_full. */
 #define STORE_WHEN_FULL_SHIFT 9
 #define STORE_WHEN_FULL_MASK (3 << STORE_WHEN_FULL_SHIFT)
 
-/* In that of whether it is suspended: the driver is still to bring that about. */
+/* A flag in the column that says whether a session is suspended: the driver has not finished that yet. */
 #define STORE_CHECKPOINTING 2
 
-/* A session read and not yet restored: restoring writes, and a table is not written while it is read. */
+/* A session that was read and is not restored yet: restoring writes, and a table must not be written while it is read. */
 struct loaded_session {
     struct loaded_session *next;
     struct session *session;
@@ -25,8 +25,8 @@ struct loaded_session {
     unsigned process_count;
 };
 
-/* All sessions, oldest first, at the end of `*list`; the caller's to free, also those of a failed reading. */
+/* Read all sessions, oldest first, to the end of `*list`. The caller frees them, also when reading fails. */
 int store_load_sessions(sqlite3 *database, struct loaded_session **list);
 
-/* What contexts cost under this driver, into daemon->gpus. */
+/* Read what contexts cost under this driver into daemon->gpus. */
 int store_load_context_costs(struct daemon *daemon, sqlite3 *database);
