@@ -1,7 +1,8 @@
 /* report.h - what the interceptor prints, and counts, inside other people's programs.
  *
- * Each line goes to descriptor 2 in one write, past stdio: the program's buffers, locks and locale stay as they were,
- * a closed pipe raises no SIGPIPE, and errno is kept. Nothing is ever written to stdout. */
+ * Each line goes to descriptor 2 (or to vgpu.rs's TF_LOG_PATH: report.c) in one write, past stdio: the program's
+ * buffers, locks and locale stay as they were, a closed pipe raises no SIGPIPE, and errno is kept. Nothing is ever
+ * written to stdout. */
 #pragma once
 
 #include <stdatomic.h>
@@ -19,7 +20,8 @@ void report_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
             report_line(__VA_ARGS__);                                                                        \
     } while (0)
 
-/* report_line(), but only if GPUSLICE_DEBUG is set (to anything but "" and "0") and the program is not privileged. */
+/* The same for a line that only helps to debug: if GPUSLICE_DEBUG is set to anything but "" and "0", or is not set and
+ * vgpu.rs's TF_LOG_LEVEL asks for it; never in a privileged program. */
 void report_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Count an entry point that was chosen by name because the pointer was not one that we know: another copy of the
