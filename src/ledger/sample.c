@@ -63,7 +63,7 @@ void ledger_move_end(struct ledger_slot *slot, unsigned mover)
 static bool is_moving(const struct ledger_usage *usage, uint32_t index)
 {
     const struct usage_request *line = &usage->gpus[0].requests[index];
-    /* Acquire: who sees that a change has ended also sees the stamp that it left (ledger_move_end()). */
+    /* Acquire: a reader that sees the end of a change also sees the stamp that it left (ledger_move_end()). */
     unsigned moving = atomic_load_explicit(&line->more_movers, memory_order_acquire);
     for (unsigned mover = 0; mover < LEDGER_MOVERS; mover++)
         moving |= atomic_load_explicit(&line->movers[mover], memory_order_acquire);

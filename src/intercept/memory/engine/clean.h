@@ -46,8 +46,8 @@ struct digester {
 void digester_begin(struct digester *digester, struct swap_tools *tools, uint32_t room);
 void digester_end(struct digester *digester);
 
-/* Begin a round of digests; add an extent, whose digest gets this number; wait for all of the round. False: the
- * digests are not to be had. */
+/* Begin a round of digests; add an extent, whose digest gets this number; wait for all of the round. False: it
+ * failed, and there are no digests. */
 bool digester_start(struct digester *digester);
 bool digester_add(struct digester *digester, CUdeviceptr address, uint64_t bytes, uint32_t *number);
 bool digester_finish(struct digester *digester);

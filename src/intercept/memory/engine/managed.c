@@ -62,7 +62,7 @@ static bool driver_says_managed(CUdeviceptr address)
            is_managed;
 }
 
-/* Inside own calls: a free in stream order is forbidden by no capture. */
+/* For a free in stream order, which no capture forbids: so this is an own call. */
 static CUresult free_at_once(CUdeviceptr address)
 {
     struct own_calls calls;

@@ -213,8 +213,8 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     return result;
 }
 
-/* Make what moves memory in this context; tools.h says why so early. If the card has no room for it, it is made with
- * the first move. */
+/* Make the tools that move memory in this context; tools.h says why so early. If the card has no room for them, they
+ * are made with the first move. */
 static void swap_meet_context(CUcontext context)
 {
     struct own_calls calls;

@@ -106,7 +106,7 @@ struct part {
     uint64_t most_bytes;
 };
 
-/* Mark extents of at most so many bytes, in the order of the table, which is the order in which they would come anyway. */
+/* Mark extents of at most `most_bytes` together, in the order of the table, in which they would come anyway. */
 static void call_part(struct move *move, const struct part *part)
 {
     uint64_t most_bytes = part->most_bytes;

@@ -121,8 +121,8 @@ static bool is_the_engines(CUdeviceptr address)
     return engine->has_physical_memory && charge_has_any() && engine->has_physical_memory(address);
 }
 
-/* The addresses stay reserved across this call, so nobody can map anything there before it returns. So the records
- * are taken out when the driver is done. */
+/* The addresses stay reserved across this call, so nobody can map anything there before it returns. The records are
+ * taken out when the driver is done. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     struct record mapping;
