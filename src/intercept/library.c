@@ -1,4 +1,4 @@
-/* library.c - what the compiler's start files would bring. The library is linked without them: they are
+/* library.c - what the compiler's start files would bring. The library is linked without them, since they are
  * constructors and destructors, which every program would run. */
 
 /* Names this library to __register_atfork() (pthread_atfork). It is never unloaded. */

@@ -1,7 +1,7 @@
-/* exports.c - the names of what processes of a session handed out: an open table of few places a name. */
+/* exports.c - the names of what the session's processes have exported: a hash table in which each name has a few places. */
 #include "ledger/usage.h"
 
-#define PLACES 16u /* where a name may stand, one after the other */
+#define PLACES 16u /* that a name may take, one after the other */
 
 static struct usage_export *place_of(struct ledger_usage *usage, uint64_t name, unsigned at)
 {

@@ -1,7 +1,7 @@
 /* joint.c - joint memory: what several processes of a session hold, charged to the session once.
  *
- * joint place   a place like a slot, of one allocation instead of one process. Its entry in `owners` has the name
- *               that the driver gave the allocation, and its words are what the allocation is charged.
+ * joint place   like a slot, but of one allocation instead of one process. Its entry in `owners` has the name that
+ *               the driver gave the allocation, and its words are what the allocation is charged.
  * hold          one word of the joint place's `holders`: {slot, generation}
  * candidate     a joint place that is being made
  *
@@ -27,13 +27,13 @@ static uint64_t hold_of(uint32_t slot, uint64_t generation)
     return (uint64_t)(slot + 1) << 32 | (generation & UINT32_MAX);
 }
 
-/* Put `to` in the place of a hold that is `from`. */
+/* Replace a hold `from` by `to`. False: there is no such hold. */
 static bool change_hold(struct ledger_usage *usage, uint32_t joint, uint64_t from, uint64_t to)
 {
     for (unsigned i = 0; i < LEDGER_JOINT_HOLDERS; i++) {
         _Atomic uint64_t *word = &usage->holders[joint].words[i];
         uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
-        /* With is_held(), in one order with the entries. */
+        /* seq_cst, as in is_held(): every process sees changes of holds and of entries in one order. */
         if (seen == from && atomic_compare_exchange_strong_explicit(word, &seen, to, memory_order_seq_cst,
                                                                     memory_order_relaxed))
             return true;
@@ -95,12 +95,13 @@ static bool is_it(struct ledger_usage *usage, uint32_t joint, uint64_t name, boo
             return usage_owner_state(seen.high) == USAGE_OWNED;
         if (change_entry(usage, joint, seen, USAGE_FREE, 0))
             return false;
-        /* It has just become the joint, or somebody else has struck it out. */
+        /* It has just become the joint place, or another process has struck it out. */
     }
     return false;
 }
 
-/* The joint place of this name, or -1; beside `own`, a candidate, there is no other then. */
+/* The joint place of this name, or -1. With the caller's candidate `own` (>= 0), it strikes out other candidates of
+ * that name; after -1 there is no other place of that name. */
 static int find(struct ledger_usage *usage, uint64_t name, int own)
 {
     uint32_t end = usage_joint_end(usage) - LEDGER_SLOTS;
@@ -144,16 +145,17 @@ static bool join(struct ledger_usage *usage, uint32_t joint, uint64_t name, uint
     return false;
 }
 
-/* Make the joint place of this name. -1: there is no room for it, or there may be one by now. */
+/* Make the joint place of this name. -1: there is no room for one, or another process may have made it by now. */
 static int make_place(struct ledger_usage *usage, uint64_t name, uint64_t hold)
 {
     struct word128 candidate;
     int own = put_up(usage, name, &candidate);
     if (own < 0)
         return -1;
-    /* The hold comes first: nobody clears what becomes a joint place here. */
+    /* First the hold, so that nobody clears the candidate once it is the joint place. */
     bool has_hold = change_hold(usage, (uint32_t)own, 0, hold);
-    /* Pairs with the same fence in another process that makes it: each candidate is up before find() looks for others. */
+    /* Pairs with the same fence in another process that makes this place: each candidate is up before find() looks
+     * for others. */
     atomic_thread_fence(memory_order_seq_cst);
     if (has_hold && find(usage, name, own) < 0 &&
         change_entry(usage, (uint32_t)own, candidate, USAGE_OWNED, 1))
@@ -164,7 +166,7 @@ static int make_place(struct ledger_usage *usage, uint64_t name, uint64_t hold)
     return -1;
 }
 
-/* How often a name is looked for anew: it was joined as its last holder left, or two made it at once. */
+/* How often to look for a name again: its last holder left as we joined, or two processes made the place at once. */
 #define JOIN_ATTEMPTS 64u
 
 int ledger_joint_join(const struct ledger_slot *slot, uint64_t name, bool make, bool *is_new)
@@ -203,7 +205,7 @@ void usage_joint_reap(struct ledger_usage *usage, uint32_t slot, uint64_t genera
     uint32_t end = usage_joint_end(usage) - LEDGER_SLOTS;
     for (uint32_t joint = 0; joint < end; joint++) {
         struct word128 seen;
-        /* Whose candidate it is nobody knows; one that lives puts up another. */
+        /* Nobody knows whose candidate this is. If its maker lives, it puts up another. */
         if (usage_owner_read(usage, LEDGER_SLOTS + joint, &seen) &&
             usage_owner_state(seen.high) == USAGE_CANDIDATE)
             change_entry(usage, joint, seen, USAGE_FREE, 0);

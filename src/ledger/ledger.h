@@ -8,7 +8,7 @@
  * slot          one process's granted bytes, per GPU, and its request being decided; never moves; its generation
  *               changes with every new owner
  * joint memory  memory that several processes of the session hold; it is charged once
- * joint place   what one allocation of joint memory is charged: like a slot, of an allocation instead of a process
+ * joint place   the account of one allocation of joint memory: like a slot, but of an allocation instead of a process
  * GPU           an index into the policy's table; the table's UUIDs are the only names that all processes know
  *
  * A request is decided by its owner, or by any process that finds it in the way, so that a process that is stopped
@@ -32,8 +32,8 @@
 #define LEDGER_LAYOUT 2
 #define LEDGER_SLOTS 1024u
 #define LEDGER_JOINT_PLACES 255u /* allocations that several processes of a session hold */
-#define LEDGER_JOINT_HOLDERS 64u /* holds of one of them */
-#define LEDGER_GPUS 64u          /* MIG instances count: eight cards of seven */
+#define LEDGER_JOINT_HOLDERS 64u /* holds on each of them */
+#define LEDGER_GPUS 64u          /* each MIG instance counts: eight cards with seven instances each */
 #define LEDGER_SESSION_ID_BYTES 16
 #define LEDGER_UNLIMITED UINT64_MAX
 
@@ -53,8 +53,8 @@ struct ledger_policy_gpu {
     _Atomic uint64_t orphan_bytes;
     /* Not 0: a MIG instance, whose UUID is written "MIG-..."; fixed. */
     uint32_t is_mig;
-    /* How much of the card's time is used, by anybody, in percent and one more; 0: it is not known, as of daemons that
-     * do not say. By NVML, each sample. */
+    /* NVML's figure for how busy everybody keeps the GPU, in percent, plus 1; 0: unknown, or a daemon that does not
+     * say. Written with each sample. */
     _Atomic uint32_t busy;
 };
 
@@ -62,11 +62,11 @@ struct ledger_policy {
     uint64_t magic;
     uint32_t layout;
     uint32_t gpu_count; /* 0 .. LEDGER_GPUS; fixed */
-    uint64_t epoch;     /* under which this policy was made; fixed */
+    uint64_t epoch;     /* of this policy, which is in force while ledger_epoch() says the same; fixed */
     char session_id[LEDGER_SESSION_ID_BYTES];
     _Atomic uint32_t closed; /* not 0: no new memory (released or expired) */
     uint32_t engine;         /* enum ledger_engine; fixed */
-    /* Counts on while the daemon's loop goes round, twice a second; 0: of a daemon that does not count. */
+    /* The daemon's heartbeat: its loop adds 1 twice a second. 0: a daemon without a heartbeat. */
     _Atomic uint64_t beats;
     uint32_t gives_room; /* not 0: the daemon makes room on a full card where it can (wire.h, NEED); fixed */
     uint32_t may_pass_card; /* not 0: limits may be more than the card has; fixed */
@@ -74,7 +74,7 @@ struct ledger_policy {
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };
 
-struct ledger_usage; /* layout in usage.h, for this room and its model alone */
+struct ledger_usage; /* its layout is in usage.h, for this room and its model alone */
 
 /* One mapped ledger. */
 struct ledger {
@@ -96,8 +96,8 @@ struct ledger_slot {
 #define LEDGER_POLICY_BYTES sizeof(struct ledger_policy)
 size_t ledger_usage_bytes(void); /* a multiple of 4096 */
 
-/* How much of it, from its beginning, is touched by a ledger of `gpu_count` GPUs: what a sparse file should
- * have room for, before a full disk makes a fault of a first touch. */
+/* How many bytes from its beginning a usage region of `gpu_count` GPUs touches. A sparse file should have disk space
+ * for these: on a full disk, the first touch of a page that has none is a fault. */
 size_t ledger_usage_touched_bytes(unsigned gpu_count);
 
 /* Fill zeroed, page-aligned memory (a mapping; a fresh sparse file will do). Called before anyone else maps
@@ -110,13 +110,14 @@ void ledger_usage_init(struct ledger_usage *usage, uint64_t epoch);
 bool ledger_policy_is_valid(const struct ledger_policy *policy, size_t mapped_bytes);
 bool ledger_usage_is_valid(const struct ledger_usage *usage, size_t mapped_bytes);
 
-/* The epoch of the policy that holds now. A process whose policy has another one maps a new policy; until
- * then its own requests are judged by the limits it knows, and it decides other processes' by theirs. */
+/* The epoch of the policy that is in force. A process whose policy has another epoch must map the new policy. Until
+ * it does, its own requests are judged by the limits that it knows, and it judges other processes' requests by the
+ * limits that those processes read when they asked. */
 uint64_t ledger_epoch(const struct ledger_usage *usage);
 void ledger_epoch_set(struct ledger_usage *usage,
                       uint64_t epoch); /* the daemon, after it made a new policy */
 
-/* Index in the policy of the GPU with this UUID, or -1: the session does not name it, its limit is 0. */
+/* Index in the policy of the GPU with this UUID; -1: the session does not name that GPU, so its limit is 0. */
 int ledger_gpu_find(const struct ledger_policy *policy, const uint8_t uuid[static 16]);
 
 /* --- The owner of a slot --------------------------------------------------------------------------- */
@@ -128,66 +129,67 @@ int ledger_gpu_find(const struct ledger_policy *policy, const uint8_t uuid[stati
  * ledger_release(). Thread-safe. */
 bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
-/* Charge `bytes` whether or not they fit: for what the driver took already and cannot give back (the cost of
- * a context that was unknown when it was made). May pass the limit; then only new requests are refused.
+/* Charge `bytes` whether or not they fit: for what the driver took already and cannot give back (the cost of a
+ * context that was unknown when it was made). The session may then be above its limit; only new requests are refused.
  * Thread-safe. */
 void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
-/* Give `bytes` back. More than the slot holds gives back what it holds: our own mistake or a hostile
- * neighbour's doing, and no reason to end the program. Thread-safe. */
+/* Give `bytes` back, at most as many as the slot holds. If it holds fewer, we made a mistake or a hostile neighbour
+ * changed the slot; neither is a reason to end the program. Thread-safe. */
 void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
-/* What a session holds on `gpu` and no slot says: the driver line and orphans, by the policy. It counts at
- * requests: refused is what does not fit beside all granted bytes and these. Saturating. */
+/* Bytes that the session holds on `gpu` and that stand in no slot and no joint place: the driver line and the
+ * orphans, by the policy. A request must fit beside these and all granted bytes. Saturates at UINT64_MAX. */
 uint64_t ledger_unseen(const struct ledger_policy *policy, unsigned gpu);
 
 /* --- What the owner tells the daemon, which compares the ledger with the card ---------------------- */
 
-/* Of the slot's bytes, `bytes` more (or less) are of a kind that the card's per-process figure leaves out:
- * managed memory. Beside ledger_reserve() and ledger_release(), never instead. Thread-safe. */
+/* Of the slot's bytes, `bytes` more (or fewer) are managed memory, which the card's figure for a process leaves out.
+ * Call this in addition to ledger_reserve() and ledger_release(), never instead of them. Thread-safe. */
 void ledger_hide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 void ledger_unhide(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
 
-/* Between these two the slot's bytes and the card's may differ, as one of them is changed first: nothing is
- * concluded from a sample taken meanwhile. Once a thread; any number of threads. `mover` is the calling
- * thread's number among those of its process: below LEDGER_MOVERS no other thread ever has the same, all
- * others are alike. Thread-safe. */
+/* A thread calls these before and after it changes what the slot and the card hold. In between the two may differ, as
+ * one of them changes first, so the daemon concludes nothing from a sample taken meanwhile. A thread must not nest
+ * them; any number of threads may be in between. `mover` is the calling thread's number among those of its process:
+ * no two threads may have the same number below LEDGER_MOVERS; the numbers from there on are all alike.
+ * Thread-safe. */
 #define LEDGER_MOVERS 6u
 void ledger_move_begin(struct ledger_slot *slot, unsigned mover);
 void ledger_move_end(struct ledger_slot *slot, unsigned mover);
 
 /* --- What processes of a session hand to each other ------------------------------------------------ */
 
-/* Memory that one process exports and another imports is charged to the first; the second must know that it
- * is one of the session. The owner of a slot notes the name of what it exports, a hash of what the importer
- * will hold in its hands, not 0; the note ends with the owner, or when room is needed. ledger_is_exported()
- * says whether a living process of the session noted that name. Thread-safe; notes may get lost when many are
- * made at once. */
+/* Memory that one process exports and another imports is charged to the exporter, so the importer must know whether
+ * the exporter is in its session. The owner of a slot notes the name of what it exports: a hash, not 0, of what the
+ * importer will have in hand. The note ends with its owner, or when its place is needed for another.
+ * ledger_is_exported() says whether a living process of the session has noted that name. Thread-safe; notes may get
+ * lost when many are made at once. */
 void ledger_export(const struct ledger_slot *slot, uint64_t name);
 bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
-/* Whether the owner of a slot noted any: what it is charged may be in others' hands too. */
+/* Whether the owner of a slot has noted any export: other processes may then hold memory that it is charged for. */
 bool ledger_slot_has_exported(const struct ledger_usage *usage, uint32_t slot);
 
-/* An allocation whose name tells it from all others gets a joint place instead. Its bytes are charged once in the
- * session, to no slot, as long as any process holds it.
+/* An allocation with a name of its own gets a joint place instead of a note. Its bytes are charged once in the
+ * session, and to no slot, as long as any process holds it.
  *
  * Join the joint place of this name. The name is one that the driver made, and not 0. Where there is no such place,
- * make it, if `make`. Returns the place's index. Returns -1 where there is none, no room for it, or where all its
- * holds are taken. `*is_new` says whether this call made it; a new place stands for no bytes yet. A process may join
- * any number of times, and leaves as often; its holds end with it. Thread-safe. */
+ * make it, if `make`. Returns the place's index; -1 where there is none, no room for one, or no free hold on it.
+ * `*is_new` says whether this call made the place; a new place has no bytes yet. A process may join any number of
+ * times, and must leave as often; its holds end with it. Thread-safe. */
 int ledger_joint_join(const struct ledger_slot *slot, uint64_t name, bool make, bool *is_new);
 void ledger_joint_leave(const struct ledger_slot *slot, uint32_t joint);
 
-/* Let a joint place that this process has joined stand for at least `bytes` on `gpu`: reserved as by
- * ledger_reserve(), charged as by ledger_charge(). False if they do not fit; then it stands for what it did.
- * To move bytes there that it has charged for itself, a process raises the joint place first and then releases them:
- * for that moment they count twice, and there is no moment in which they do not count. */
+/* Raise the bytes of a joint place that this process has joined to at least `bytes` on `gpu`: reserved as by
+ * ledger_reserve(), charged as by ledger_charge(). False if they do not fit; the place then keeps what it has. To
+ * move bytes there from its slot, a process raises the joint place first and then releases them from the slot: they
+ * count twice for a moment, but there is no moment in which they do not count. */
 bool ledger_joint_reserve(const struct ledger_slot *slot, uint32_t joint, unsigned gpu, uint64_t bytes);
 void ledger_joint_charge(const struct ledger_slot *slot, uint32_t joint, unsigned gpu, uint64_t bytes);
 
 bool ledger_joint_is_named(const struct ledger *ledger, uint32_t joint, uint64_t name);
 
-/* The end of the joint places that ever were in use. */
+/* One above the highest index of a joint place that was ever used. */
 uint32_t ledger_joint_end(const struct ledger_usage *usage);
 
 /* Bytes of one joint place, and of all of them, on `gpu`. */
@@ -198,23 +200,25 @@ uint64_t ledger_joint_total_bytes(const struct ledger_usage *usage, unsigned gpu
 unsigned ledger_joint_holders(const struct ledger_usage *usage, uint32_t joint,
                               uint32_t slots[static LEDGER_JOINT_HOLDERS]);
 
-/* Another number after each change of what joint places stand for on `gpu`. */
+/* A number that is another after each change of any joint place's bytes on `gpu`. */
 uint64_t ledger_joint_stamp(const struct ledger_usage *usage, unsigned gpu);
 
-/* Bytes of this slot, and of the whole session, on `gpu`. The sum saturates, and is of one moment of the call, unless others
- * change what they hold all the while: then of each slot at some moment. */
+/* Bytes of this slot, and of the whole session, on `gpu`. The sum saturates. It is the sum at one moment of the call,
+ * unless other processes keep changing what they hold: then it adds up what each slot held at some moment of the
+ * call. */
 uint64_t ledger_slot_used(const struct ledger_slot *slot, unsigned gpu);
 uint64_t ledger_used(const struct ledger *ledger, unsigned gpu);
 
-/* Another number after each change of what any slot or joint place has on `gpu`. What is added up between two that are equal is
- * of one moment; what is not may have the bytes that one process freed and those that another got for them. */
+/* A number that is another after each change of any slot's or joint place's bytes on `gpu`. What is added up between
+ * two equal stamps is the sum at one moment. Otherwise it may count bytes that one process freed and that another got
+ * in their place. */
 uint64_t ledger_stamp(const struct ledger_usage *usage, unsigned gpu);
-/* How often to add up anew before a sum of several moments has to do. */
+/* How often to add up again before a sum that is not of one moment has to do. */
 #define LEDGER_SUMS 16u
 
 /* --- Handing slots out and taking them back -------------------------------------------------------- */
-/* For the daemon, or where there is none for any process that maps the region: all of these are safe to call
- * in several processes at once, and to die in. */
+/* For the daemon; without a daemon, for any process that maps the region. Several processes may call these at once,
+ * and may die inside them. */
 
 struct ledger_owner {
     pid_t pid;            /* in the claimer's pid namespace */
@@ -224,16 +228,16 @@ struct ledger_owner {
 /* Take a free slot for a process. Returns its index and sets `*generation`, or -1 when all are taken. */
 int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uint64_t *generation);
 
-/* Clear a slot: its owner is dead or gave it up. Takes back its bytes on every GPU, and ends its holds of
- * joint places, so that not even a helper that read it before can grant it more; adds them to `recovered_bytes[gpu]`
- * (of LEDGER_GPUS) if not NULL. Returns false if it was free already. A slot half cleared by someone who died
- * at it counts as owned until the next call finishes the work. Clears whoever owns the slot: only for the one
- * process that also claims. */
+/* Clear a slot whose owner is dead or gave it up. Takes its bytes back on every GPU and ends its holds on joint
+ * places; a helper that read the slot before cannot grant it more afterwards. Adds the bytes to
+ * `recovered_bytes[gpu]` (of LEDGER_GPUS) if that is not NULL. Returns false if the slot was free already. When a
+ * process dies while it clears a slot, the slot counts as owned until the next call finishes the work. Clears the
+ * slot whoever owns it: only the one process that also claims slots may call it. */
 bool ledger_slot_clear(struct ledger_usage *usage, uint32_t index, uint64_t *recovered_bytes);
 
-/* The same for the owner with this generation alone: where several processes reap, a slot may be the next
- * owner's by the time one of them acts. Returns false if another generation, or nobody, owns the slot. Of
- * several at once, each adds what it took back itself. */
+/* The same, but only for the owner with this generation: where several processes reap, the slot may belong to the
+ * next owner by the time that one of them acts. Returns false if another generation, or nobody, owns the slot. When
+ * several processes reap at once, each adds what it took back itself. */
 bool ledger_slot_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation,
                       uint64_t *recovered_bytes);
 
@@ -245,11 +249,10 @@ bool ledger_slot_owner(const struct ledger_usage *usage, uint32_t index, struct 
 /* Bytes that slot `index` holds on `gpu`. */
 uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
-/* The same and those of the joint places whose first holder it is, so that each is shown for one process. */
+/* The same plus the bytes of each joint place whose first holder this slot is: each joint place is shown for one process. */
 uint64_t ledger_slot_shown_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 
-/* How often requests were refused, and granted, in this slot on this GPU since it
- * was claimed (for metrics). */
+/* How many requests were refused, and granted, in this slot on this GPU since it was claimed (for metrics). */
 struct ledger_counts {
     uint64_t granted, refused;
 };
@@ -260,7 +263,7 @@ struct ledger_counts ledger_slot_counts(const struct ledger_usage *usage, uint32
 struct ledger_slot_sample {
     uint64_t bytes;
     uint64_t hidden_bytes; /* of these; not above them */
-    uint64_t stamp;        /* another one after each change of `bytes` */
+    uint64_t stamp;        /* another number after each change of `bytes` */
     bool moving;           /* between ledger_move_begin() and ledger_move_end(), or changed meanwhile */
 };
 struct ledger_slot_sample ledger_slot_sample(const struct ledger_usage *usage, uint32_t index, unsigned gpu);

@@ -62,7 +62,7 @@ uint64_t ledger_epoch(const struct ledger_usage *usage)
 
 void ledger_epoch_set(struct ledger_usage *usage, uint64_t epoch)
 {
-    /* Pairs with ledger_epoch(): who sees the new epoch asks for a policy that exists. */
+    /* Pairs with ledger_epoch(): a process that sees the new epoch asks for a policy that exists. */
     atomic_store_explicit(&usage->epoch, epoch, memory_order_release);
 }
 

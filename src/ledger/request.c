@@ -8,12 +8,13 @@ uint64_t ledger_unseen(const struct ledger_policy *policy, unsigned gpu)
     if (gpu >= policy->gpu_count || gpu >= LEDGER_GPUS)
         return 0;
     const struct ledger_policy_gpu *there = &policy->gpus[gpu];
-    /* With the daemon's stores after it has compared (driver_line.c). */
+    /* Pairs with the stores that the daemon makes once it has compared with the card (driver_line.c). */
     return usage_add(atomic_load_explicit(&there->driver_bytes, memory_order_acquire),
                      atomic_load_explicit(&there->orphan_bytes, memory_order_acquire));
 }
 
-/* The limit by which this process may decide now: false if only the request itself can say. */
+/* The limit by which this process may decide requests. False if its policy is outdated: then the limit that the
+ * request names counts. */
 static bool current_limit(const struct ledger *ledger, unsigned gpu, uint64_t *limit_bytes, bool *closed)
 {
     const struct ledger_policy *policy = ledger->policy;
@@ -34,14 +35,14 @@ static uint64_t sum_granted(const struct ledger_usage *usage, unsigned gpu)
                      usage_sum_words(usage, gpu, LEDGER_SLOTS, usage_joint_end(usage)));
 }
 
-/* Whether `bytes` more fit beside all that is granted, those of the place that asks included. */
+/* Whether `bytes` more fit beside all granted bytes, those of the place that asks included. */
 static bool fits(const struct ledger_usage *usage, unsigned gpu, uint64_t bytes, uint64_t limit_bytes)
 {
     uint64_t sum = sum_granted(usage, gpu);
     return sum <= limit_bytes && bytes <= limit_bytes - sum;
 }
 
-/* The answer to the request that `seen`, its word, stands for. False if the word has changed meanwhile. */
+/* Answer the request that was made while the word was `seen`. False if the word has changed meanwhile. */
 static bool answer(struct word128 *word, struct word128 seen, uint64_t bytes, bool is_granted)
 {
     struct word128 decided = {
@@ -54,9 +55,9 @@ static bool answer(struct word128 *word, struct word128 seen, uint64_t bytes, bo
     return word128_compare_exchange(word, &seen, decided);
 }
 
-/* What is to be added to a place that has `has` bytes. All holders of a joint place may ask for it, and may write over
- * each other's request. So the request of a joint place says how much the place is to have, and that of a slot how
- * much more. */
+/* How much must be added to a place that has `has` bytes. The holders of a joint place may ask for it at the same
+ * time and overwrite each other's request. So the request of a joint place says how much the place is to have, and
+ * that of a slot how much more. */
 static uint64_t growth(uint32_t place, uint64_t has, uint64_t asked)
 {
     if (place < LEDGER_SLOTS)
@@ -95,8 +96,8 @@ static void decide(const struct ledger *ledger, unsigned gpu, struct word128 dec
     answer(word, seen, bytes, is_granted);
 }
 
-/* A word of the last generation that used this GPU in this slot becomes ours, empty. False if the slot is not
- * ours any more. Under the slot's lock. */
+/* The word that an earlier generation of this slot left on this GPU becomes ours, with 0 bytes. False if the slot is
+ * not ours any more. Under the slot's lock. */
 static bool take_over_word(const struct ledger_slot *slot, unsigned gpu)
 {
     struct ledger_usage *usage = slot->ledger.usage;
@@ -116,7 +117,8 @@ static bool take_over_word(const struct ledger_slot *slot, unsigned gpu)
     return false;
 }
 
-/* Make sure that this slot's word for `gpu` is its owner's, and set its stamp. Under the slot's lock. */
+/* Make sure that this slot's word for `gpu` is of the slot's generation, and set `*stamp` to the word's stamp. False
+ * if the slot is not ours any more. Under the slot's lock. */
 static bool own_word(const struct ledger_slot *slot, unsigned gpu, uint64_t *stamp)
 {
     struct ledger_usage *usage = slot->ledger.usage;
@@ -134,7 +136,7 @@ static bool own_word(const struct ledger_slot *slot, unsigned gpu, uint64_t *sta
     return true;
 }
 
-/* Nobody let us at the deciding word: take the request back, unless somebody decided it after all. */
+/* Other processes kept us from the deciding word: take the request back, unless one of them decided it after all. */
 static void withdraw(struct word128 *word, uint64_t stamp)
 {
     for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
@@ -147,8 +149,8 @@ static void withdraw(struct word128 *word, uint64_t stamp)
     }
 }
 
-/* Ask for `asked` bytes (growth()) and have it decided. Under the slot's lock; a joint place's
- * holders ask at once. */
+/* Ask for `asked` bytes (growth()), and have the request decided. Under the slot's lock; the holders of a joint place
+ * may ask at the same time. */
 static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
 {
     struct usage_gpu *there = &slot->ledger.usage->gpus[gpu];
@@ -168,17 +170,17 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bo
     atomic_store_explicit(&mine->is_charge, is_charge, memory_order_relaxed);
 
     const struct word128 own = {.low = (uint64_t)slot->index + 1, .high = stamp};
-    /* A request of this very slot with another stamp than its word's was decided, or its owner's word is
-     * gone: only we publish under this slot, so that holds even where the halves belong to different
-     * requests. Of a joint place's, and of anybody else's we must have seen both halves at once, by a
-     * compare-and-swap that fails. */
+    /* If the deciding word has a request of this very slot with another stamp than its word's, that request was
+     * decided, or its owner is gone. Only we publish requests of this slot, so this holds even if the two halves that
+     * are read here belong to different requests. The halves of a joint place's request, or of another slot's, must
+     * be read at once: a compare-and-swap that fails does that. */
     struct word128 standing = {.low = usage_load(&there->deciding.low),
                                .high = usage_load(&there->deciding.high)};
     if (standing.low != own.low || standing.high == own.high || slot->index >= LEDGER_SLOTS)
         standing = nobody;
     for (unsigned attempt = 0; attempt < USAGE_ATTEMPTS; attempt++) {
         if (word128_compare_exchange(&there->deciding, &standing, own)) {
-            /* What decide() would do, by what is known already. */
+            /* As decide() would do it, but by what is known here already. */
             struct word128 seen = {.low = usage_load(&word->low), .high = stamp};
             uint64_t bytes = growth(slot->index, seen.low, asked);
             bool is_granted = is_charge || fits(slot->ledger.usage, gpu, bytes, limit_bytes);
@@ -192,7 +194,8 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bo
     return usage_load(&word->high) == usage_next_stamp(stamp, false);
 }
 
-/* Take out up to `bytes`, or put them in without asking. Under the slot's lock, with no request standing. */
+/* Take up to `taken` bytes out of our own word, or add `added` bytes without a request. Under the slot's lock, with
+ * no request open. */
 static void change_own_word(const struct ledger_slot *slot, unsigned gpu, uint64_t taken, uint64_t added)
 {
     struct word128 *word = &slot->ledger.usage->gpus[gpu].words[slot->index];
@@ -203,7 +206,7 @@ static void change_own_word(const struct ledger_slot *slot, unsigned gpu, uint64
         struct word128 seen = {.high = usage_load(&word->high)};
         seen.low = usage_load(&word->low);
         if (usage_stamp_generation(seen.high) != slot->generation)
-            return; /* reaped: what stands there is somebody else's */
+            return; /* reaped: the word is another owner's */
         uint64_t kept = seen.low > taken ? seen.low - taken : 0;
         struct word128 changed = {.low = usage_add(kept, added), .high = usage_next_stamp(seen.high, false)};
         if (word128_compare_exchange(word, &seen, changed))
@@ -256,7 +259,7 @@ void ledger_release(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
     lock_leave(slot->lock);
 }
 
-/* How often a holder asks while what is decided are other holders' requests. */
+/* How often a holder asks again when other holders' requests were decided in place of its own. */
 #define RAISE_ATTEMPTS 8u
 
 static bool raise_to(const struct ledger *ledger, uint32_t place, unsigned gpu, uint64_t bytes,

@@ -1,9 +1,10 @@
-/* sample.c - what the owner of a slot tells the daemon, which compares ledgers with the card, and how the daemon takes
- * samples.
+/* sample.c - what the owner of a slot tells the daemon, which compares ledgers with the card; and how the daemon
+ * takes samples.
  *
  * The card's figure for a process and the slot's bytes are two numbers that nobody can read at once. So the owner
  * says when it is about to change either (`movers`), and each change of the slot changes its stamp. If two samples,
- * one before the card was asked and one after, are alike and neither of them moves, the slot was so all the while. */
+ * one from before the card was asked and one from after, are alike and neither was taken during a change, the slot
+ * stayed the same in between. */
 #include "ledger/usage.h"
 
 static bool is_slot(const struct ledger_slot *slot, unsigned gpu)
@@ -38,9 +39,8 @@ void ledger_move_begin(struct ledger_slot *slot, unsigned mover)
         atomic_store_explicit(&line->movers[mover], 1, memory_order_relaxed);
     else
         atomic_fetch_add_explicit(&line->more_movers, 1, memory_order_relaxed);
-    /* No store that follows is seen before it: neither a change of the word nor what the driver does when it
-     * is asked next. Pairs with the acquire of is_moving(), which the daemon calls after
-     * it has asked the card. */
+    /* No store that follows is seen before this: neither a change of the word nor what the driver does when it is
+     * asked next. Pairs with the acquire of is_moving(), which the daemon calls after it has asked the card. */
     atomic_thread_fence(memory_order_release);
 }
 
@@ -57,13 +57,13 @@ void ledger_move_end(struct ledger_slot *slot, unsigned mover)
         atomic_fetch_sub_explicit(&line->more_movers, 1, memory_order_release);
 }
 
-/* Whether any thread of the slot's process moves. They are read one after the other, which is as good as at once: each
- * of them did not move at some moment of the sample, so whatever it changed between two samples shows in the second
- * one's stamp. */
+/* Whether any thread of the slot's process is between ledger_move_begin() and ledger_move_end(). They are read one
+ * after the other, which is as good as at once: each thread was outside at some moment of the sample, so whatever it
+ * changed between two samples shows in the second one's stamp. */
 static bool is_moving(const struct ledger_usage *usage, uint32_t index)
 {
     const struct usage_request *line = &usage->gpus[0].requests[index];
-    /* Acquire: a move that is seen to have ended has left its stamp (ledger_move_end()). */
+    /* Acquire: a reader that sees the end of a change also sees the stamp that it left (ledger_move_end()). */
     unsigned moving = atomic_load_explicit(&line->more_movers, memory_order_acquire);
     for (unsigned mover = 0; mover < LEDGER_MOVERS; mover++)
         moving |= atomic_load_explicit(&line->movers[mover], memory_order_acquire);

@@ -1,10 +1,10 @@
 /* slot.c - slots change hands: taken for a process, found again, cleared when it is gone.
  *
- * All that decides is one word a slot, {who, generation, state}, so that any number of processes may claim
- * and clear at once, and die at it. usage.h has the rules. */
+ * One word per slot, {pid, generation, state}, decides everything, so that any number of processes may claim and
+ * clear at once, and may die doing so. usage.h has the rules. */
 #include "ledger/usage.h"
 
-/* High halves do not repeat. */
+/* The high half never has the same value twice: if it is unchanged after the low half was read, they belong together. */
 bool usage_owner_read(const struct ledger_usage *usage, uint32_t index, struct word128 *owner)
 {
     for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
@@ -52,7 +52,7 @@ int ledger_slot_claim(struct ledger_usage *usage, struct ledger_owner owner, uin
                                 .high = usage_owner_high(USAGE_OWNED, next, owner.pid)};
         usage_mark(&usage->slots_marked, index);
         if (!word128_compare_exchange(&usage->owners[index], &seen, owned))
-            continue; /* somebody else's now */
+            continue; /* another process took it */
         reset_counts(usage, index);
         *generation = next;
         return (int)index;
@@ -66,7 +66,7 @@ static bool is_being_cleared(const struct ledger_usage *usage, uint32_t index, u
     return usage_owner_state(owner) == USAGE_CLEARING && usage_owner_generation(owner) == generation;
 }
 
-/* Swap the word of a dead owner for nothing of the next generation. Returns the bytes that stood there. */
+/* Replace the word of a dead owner by 0 bytes of the next generation. Returns the bytes that it had. */
 static uint64_t clear_word(struct ledger_usage *usage, uint32_t index, unsigned gpu, uint64_t generation)
 {
     struct word128 *word = &usage->gpus[gpu].words[index];
@@ -76,8 +76,8 @@ static uint64_t clear_word(struct ledger_usage *usage, uint32_t index, unsigned 
         struct word128 seen = {.high = usage_load(&word->high)};
         seen.low = usage_load(&word->low);
         if (usage_stamp_generation(seen.high) != generation) {
-            /* Cleared already, or not used by this owner. Bytes of another generation are the next owner's if
-             * we are late, else damage. */
+            /* Cleared already, or never used by this owner. Bytes of another generation are the next owner's if we
+             * are late; otherwise they are damage. */
             if (seen.low == 0 || !is_being_cleared(usage, index, generation))
                 return 0;
         }

@@ -1,48 +1,48 @@
-/* usage.h - what stands in a ledger's usage region, and how requests are decided. For src/ledger alone.
+/* usage.h - what a ledger's usage region contains, and how requests are decided. For src/ledger alone.
  *
- * word       what one slot was granted on one GPU: its bytes, and a stamp, 16 bytes that change as one
+ * word       {bytes, stamp}: what one slot was granted on one GPU, 16 bytes that change together
  * stamp      {generation:24, counter:39, refused:1}. No two states of a word have the same stamp, over all
  *            the slot's owners: each change takes the next counter, each owner has the next generation.
- *            `refused` is the answer to the request that the stamp before stood for. (Either part comes
- *            round again: a helper would have to sleep through exactly 2^39 changes or 2^24 owners to be
- *            fooled.)
- * request    what an owner asks for: written into its slot before anyone is pointed at it
- * deciding   one word a GPU: {slot + 1, stamp of that slot's word}, the request that is decided now or was
- *            last; at first nobody
+ *            `refused` is the answer to the request that was made under the previous stamp. (Counter and
+ *            generation wrap around: a helper would have to sleep through exactly 2^39 changes or 2^24 owners to
+ *            be fooled.)
+ * request    what an owner asks for: it writes the request into its slot before anyone is pointed at it
+ * deciding   one word per GPU, {slot + 1, stamp of that slot's word}: names the request that is being decided, or
+ *            the last one that was; at first {0, 0}, nobody's
  *
- * A request (slot, stamp) is decided once the slot's word has another stamp. To request, an owner writes its
- * request, then puts (itself, its word's stamp) into the deciding word in place of one that is decided. If
- * another stands there, it decides that first, and tries again; so does everybody, and nobody waits. To
- * decide (slot, stamp):
- *   1. If the slot's word has another stamp, it was decided already, or its owner is gone: done.
- *   2. Read the word's bytes and the request, and add up the bytes of all places, one after the other; its
- *      own among them, which the swap below finds unchanged or fails.
- *   3. One compare-and-swap from exactly (those bytes, that stamp) to (bytes + request, next stamp) if it
- *      fits, else to (bytes, next stamp with `refused`). If it fails, somebody else decided. Never again.
- * What was decided stays in the deciding word until the next takes its place: to clear it would cost every
- * request one more locked instruction. What an earlier request of the same slot left there, a dead owner's
- * too, has another stamp than the slot's word: the slot's owner may put its own in that place at once.
+ * A request (slot, stamp) is decided once the slot's word has another stamp. An owner first writes its request. Then
+ * it swaps {its slot + 1, its word's stamp} into the deciding word, in place of a request that is decided. If it
+ * finds a request there that is not decided yet, it decides that one first and tries again. Every process does so,
+ * and none waits for another. To decide (slot, stamp):
+ *   1. If the slot's word has another stamp, the request was decided already, or its owner is gone: done.
+ *   2. Read the word's bytes and the request, and add up the bytes of all places, one after the other. The sum
+ *      includes the slot's own bytes; if those change, the swap of step 3 fails.
+ *   3. One compare-and-swap from exactly (those bytes, that stamp) to (bytes + request, next stamp) if it fits, else
+ *      to (bytes, next stamp with `refused`). If the swap fails, another process decided. There is no second try.
+ * A decided request stays in the deciding word until the next one takes its place: to clear the word would cost every
+ * request one more locked instruction. An owner that finds an earlier request of its own slot there, perhaps a dead
+ * owner's, with another stamp than its word's, may put its own in that place at once.
+ * The sum of step 2 is right although it is not a snapshot. A request leaves the deciding word only after it was
+ * decided. So if the swap of step 3 succeeds, (slot, stamp) stood in the deciding word all the while, nobody was
+ * granted anything in between, and the words that were added up can only have shrunk. The sum is at least what is
+ * granted at the swap, so what fits does fit. The sum is at most what was granted when adding began, so what is
+ * refused did not fit then. A late helper's swap fails by the stamp. That is also why a charge, which always fits, is
+ * made as a request: nothing else ever adds bytes (but ledger_charge() does where a hostile process keeps its request
+ * from being decided).
  *
- * Why the sum of step 2 is right although it is no snapshot: a request leaves the deciding word only after it
- * was decided. So if the compare-and-swap of step 3 succeeds, (slot, stamp) stood in the deciding word all
- * the while, nobody was granted anything in between, and all the words that were added up can only have
- * shrunk: the sum is at least what is granted at the swap, so that what fits does fit; and at most what was
- * granted when adding began, so that what is refused did not fit then. A late helper's swap fails by the
- * stamp. That is also why a charge (which always fits) takes the same road: nothing else ever adds bytes.
+ * A process that decides uses the limit in its own policy. If that policy is of another epoch than the ledger (the
+ * process has not noticed yet that the daemon restarted), it uses the limit that the request's owner read when it
+ * asked.
  *
- * The limit is the deciding process's, unless its policy is of another epoch than the ledger (it has not
- * noticed yet that the daemon restarted): then it is what the owner read when it asked.
+ * Only the owner takes bytes out of its word, and only while none of its requests is open (its threads take the
+ * slot's lock). Only reapers clear the word of a dead owner, in three steps that any number of reapers may do
+ * together or take over from each other: mark the owner's entry as being cleared; swap each word of that generation
+ * for 0 bytes of the next generation, which also voids an open request of the dead owner; mark the entry free. A
+ * reaper that comes late finds another generation and changes nothing. Words of GPUs that nobody used are not
+ * touched, so an owner may find an empty word of an older generation, which it first gives its own generation.
  *
- * Only the owner takes bytes out of its word, with no request of its own standing (its threads take the slot's
- * lock), and only a reaper clears the word of a dead one, in three steps that any number of reapers may
- * do together or take over from each other: mark the owner's entry as being cleared; swap each word of that
- * generation for 0 bytes of the next generation, which also spoils whatever request of the dead stood; mark
- * the entry free. A reaper that comes late finds another generation and changes nothing. Words of GPUs that
- * nobody used are not touched, so an owner may find a word of an older generation: it is empty, and the owner
- * makes it its own first.
- *
- * Memory that several processes hold has a place of its own behind the slots, with words and requests like
- * theirs, but any holder may ask for it: joint.c.
+ * Joint memory has places of its own behind the slots. Their words and requests are like those of slots, but any
+ * holder may ask for more bytes there: joint.c.
  *
  * tests/model/ledger.pml is this algorithm, step by step; change both together. */
 #pragma once
@@ -54,10 +54,10 @@
 #define USAGE_LINE_BYTES 64
 #define USAGE_PAGE_BYTES 4096
 
-/* How often a loop that others may legitimately make repeat goes round before it takes the contents for
- * spoiled. With 1,024 processes on one GPU, an owner that loses the deciding word this often by chance has
- * odds of 1 in e^1024. Bounds what a hostile process that scribbles without end can cost a call to about a
- * second. */
+/* How many times a loop goes round that other processes may legitimately make repeat. After that many it takes the
+ * region's contents for damaged. With 1,024 processes on one GPU, the odds that an owner loses the deciding word this
+ * often by chance are 1 in e^1024. This bounds what a hostile process that writes to the region without end can make
+ * a call cost: about a second. */
 #define USAGE_ATTEMPTS (1u << 20)
 /* The same where at most a helper and a few reapers compete. */
 #define USAGE_FEW_ATTEMPTS 1024u
@@ -65,8 +65,8 @@
 /* Slots, and behind them the joint places. */
 #define USAGE_PLACES (LEDGER_SLOTS + LEDGER_JOINT_PLACES)
 
-/* One slot's request on one GPU. Written by the slot's owner, read by who decides it; the counts by anybody.
- * A cache line of its own, so that owners do not slow each other down. */
+/* One slot's request on one GPU. The slot's owner writes it; whoever decides it reads it; anybody may read the
+ * counts. It has a cache line of its own, so that owners do not slow each other down. */
 struct usage_request {
     _Alignas(USAGE_LINE_BYTES) _Atomic uint64_t bytes; /* how many more; of a joint place, how many in all */
     _Atomic uint64_t limit_bytes;                      /* as the owner read it */
@@ -74,9 +74,9 @@ struct usage_request {
     _Atomic uint64_t granted_count;
     _Atomic uint64_t refused_count;
     _Atomic uint64_t hidden_bytes; /* of the slot's bytes here, what the card does not show for a process */
-    /* Threads between ledger_move_begin() and _end(); on GPU 0's line alone, for all. The first of a process
-     * have a byte each, that nobody else writes: to begin and to end takes no locked instruction. The others
-     * are counted. */
+    /* Threads between ledger_move_begin() and ledger_move_end(). GPU 0's line has them for all GPUs. The first
+     * threads of a process have a byte each that no other thread writes, so they begin and end without a locked
+     * instruction. The others are counted. */
     _Atomic uint8_t movers[LEDGER_MOVERS]; /* 1: it moves */
     _Atomic uint16_t more_movers;
 };
@@ -89,7 +89,7 @@ struct usage_gpu {
     struct usage_request requests[USAGE_PLACES];
 };
 
-/* A thing that a process of the session has handed out: exports.c. */
+/* The name of something that a process of the session has exported: exports.c. */
 #define USAGE_EXPORTS 1024u
 struct usage_export {
     _Atomic uint64_t name;  /* 0: free */
@@ -104,15 +104,14 @@ struct usage_holders {
 struct ledger_usage {
     _Alignas(USAGE_LINE_BYTES) uint64_t magic;
     uint32_t layout;
-    /* Slots from this index on were never owned. Only grows; the lowest free slot is taken first, so that it
-     * is the most that were ever owned at once. Raised before a slot is taken. */
+    /* Slots from this index on were never owned. It only grows. The lowest free slot is taken first, so this is also
+     * the most slots that were ever owned at once. Raised before a slot is taken. */
     _Atomic uint32_t slots_marked;
     _Atomic uint64_t epoch;
     _Atomic uint64_t gpus_used;    /* bit g: somebody used GPU g once. Set before the first request there */
     _Atomic uint32_t joint_marked; /* as slots_marked, of joint places */
-    /* Who owns each slot. low: start_ticks; high: {state:8, generation:24, pid:32}. Free entries keep the
-     * generation of their last owner. Of a joint place low is its name, and in the pid's place how often it was
-     * joined. */
+    /* Who owns each slot. low: start_ticks; high: {state:8, generation:24, pid:32}. Free entries keep the generation
+     * of their last owner. A joint place has its name in low, and in place of the pid how often it was joined. */
     _Alignas(USAGE_LINE_BYTES) struct word128 owners[USAGE_PLACES];
     struct usage_holders holders[LEDGER_JOINT_PLACES];
     struct usage_export exports[USAGE_EXPORTS];
@@ -170,7 +169,8 @@ static inline uint64_t usage_owner_generation(uint64_t high)
     return high >> 32 & USAGE_GENERATION_MASK;
 }
 
-/* Halves of a word, each at one moment, the pair perhaps not: a compare-and-swap from a torn pair fails. */
+/* Half of a word. Two halves that are loaded one after the other may not belong together: a compare-and-swap from such a
+ * pair fails. */
 static inline uint64_t usage_load(const uint64_t *half)
 {
     return __atomic_load_n(half, __ATOMIC_ACQUIRE);
@@ -189,7 +189,7 @@ static inline uint32_t usage_slots_marked(const struct ledger_usage *usage)
     return marked < LEDGER_SLOTS ? marked : LEDGER_SLOTS;
 }
 
-/* The same of joint places: the end of those among the places. */
+/* The same for joint places: one above the last of them, as an index of all places. */
 static inline uint32_t usage_joint_end(const struct ledger_usage *usage)
 {
     uint32_t marked = atomic_load_explicit(&usage->joint_marked, memory_order_acquire);
@@ -206,7 +206,7 @@ static inline uint64_t usage_sum_words(const struct ledger_usage *usage, unsigne
     return sum;
 }
 
-/* Of the same words: another number after each change of any of them. */
+/* A number that is another after each change of any of these words. */
 static inline uint64_t usage_sum_stamps(const struct ledger_usage *usage, unsigned gpu, uint32_t first,
                                         uint32_t end)
 {
@@ -217,12 +217,14 @@ static inline uint64_t usage_sum_stamps(const struct ledger_usage *usage, unsign
     return sum;
 }
 
-/* slot.c: raise `*marked`, the end of what was ever used, above `index`; the same moment of both halves of an
- * owner, or false if somebody scribbles too fast; and ledger_slot_reap() of any place. */
+/* slot.c */
+/* Raise `*marked`, the end of what was ever used, above `index`. */
 void usage_mark(_Atomic uint32_t *marked, uint32_t index);
+/* Read both halves of an owner's entry as they were at one moment. False if another process keeps changing it. */
 bool usage_owner_read(const struct ledger_usage *usage, uint32_t place, struct word128 *owner);
+/* ledger_slot_reap() for any place. */
 bool usage_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation, uint64_t *recovered_bytes);
 
-/* joint.c: the owner of a slot is dead: it holds nothing. */
+/* joint.c: the owner of a slot is dead. End its holds, and clear the joint places that nobody holds any more. */
 void usage_joint_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,
                       uint64_t *recovered_bytes);

@@ -104,8 +104,7 @@ static void close_all(int *fds, unsigned *count)
     *count = 0;
 }
 
-/* Collect the descriptors of a packet; those beyond WIRE_FDS_MAX are closed. Returns whether there were none
- * of those. */
+/* Collect the descriptors of a packet; those beyond WIRE_FDS_MAX are closed. Returns whether there were no more. */
 static int take_descriptors(struct msghdr *packet, int *fds, unsigned *count)
 {
     int all_taken = 1;
@@ -165,7 +164,7 @@ int wire_receive_plain(int socket, struct wire_message *message)
     struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1};
     ssize_t length;
     memset(message, 0, sizeof(*message));
-    /* What is only looked at is not closed here: the packet in the queue still has it. */
+    /* Look first: the packet in the queue keeps its descriptors, and MSG_CTRUNC says that it has some. */
     do
         length = recvmsg(socket, &packet, MSG_PEEK);
     while (length < 0 && errno == EINTR);

@@ -1,7 +1,7 @@
-/* allocation.h - what a program wants, in data.
+/* allocation.h - what a program wants, as data.
  *
- * way          a driver call that gives memory, or takes it back: a row of alloc.def
- * allocation   what a program wants by one way: the call's arguments, and what the road has to know of them */
+ * way          a driver call that gives memory or takes it back: a row of alloc.def
+ * allocation   what a program wants by one way: the call's arguments, and what the road must know about them */
 #pragma once
 
 #include <stdbool.h>
@@ -39,7 +39,7 @@ struct alloc_row {
     uint8_t undo;    /* enum release_way */
     uint8_t record;  /* enum record_kind */
     uint8_t charged; /* enum alloc_charged */
-    bool is_hidden;  /* from NVML's figure for the process */
+    bool is_hidden;  /* NVML's figure for the process leaves it out */
     bool can_move;
 };
 extern const struct alloc_row alloc_rows[WAY_COUNT];
@@ -50,14 +50,15 @@ struct release_row {
 };
 extern const struct release_row release_rows[RELEASE_COUNT];
 
-/* What a program wants. The call's arguments, by the form of its row; nothing in it is changed. */
+/* What a program wants. The call's arguments are laid out by the form of its row. Nobody changes it. */
 struct allocation {
     enum alloc_way way;
-    /* Nothing is charged: the driver refuses the call, in its own order of checks, or it takes memory of the host. */
+    /* Charge nothing: the driver will refuse the call, in its own order of checks, or the call takes memory of the
+     * host. */
     bool is_uncharged;
-    /* Of a call that names one. */
+    /* The device that the call names, if it names one. */
     CUdevice device;
-    /* To be charged, where the size is known. */
+    /* How many bytes to charge, where the size is known. */
     uint64_t bytes;
     /* Where the driver writes the address or handle that the program gets. */
     void *got;
@@ -72,9 +73,9 @@ struct allocation {
             unsigned long long flags;
         } physical;
         struct {
-            CUmemoryPool pool; /* NULL: the current one of the stream's device */
+            CUmemoryPool pool; /* NULL: the current pool of the stream's device */
             CUstream stream;
-            bool is_per_thread; /* stream 0 is the thread's own */
+            bool is_per_thread; /* stream 0 means the thread's own */
         } pooled;
         struct {
             const void *descriptor;
@@ -82,7 +83,8 @@ struct allocation {
         } array;
         const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *external;
         struct {
-            /* The name under which the session knows it; `*is_its_own`: no other allocation has it. 0: none. */
+            /* Returns the name under which the session knows the memory; 0: it has none. `*is_its_own`: no other
+             * allocation has that name. */
             uint64_t (*name)(const struct allocation *wanted, bool *is_its_own);
             void *handle; /* CUipcMemHandle, CUmemPoolPtrExportData, or a shareable handle */
             union {

@@ -1,17 +1,17 @@
 /* area.h - what the memory room remembers of this process: its part of the private area (session/private.h).
  *
- * Locks, in the order in which a thread may take them. A thread that has one takes only those below it.
+ * Locks, in the order in which a thread may take them. A thread that holds one takes only locks further down.
  *
- *   the gate               entered before all of them: a thread that waits there holds none
- *   context_locks[gpu]     while a context of that GPU dies, and while one is entered in the records
+ *   the gate               entered before all of them: a thread that waits there holds no lock
+ *   context_locks[gpu]     while a context of that GPU is destroyed, and while one is entered in the records
  *   deciding               session.c: while this process attaches
  *   pools_lock             to add a pool
- *   pool->lock             while a pool may grow by us, and while its charge is set right; a second one by trylock
- *                          alone
+ *   pool->lock             while the program allocates from a pool, and while the pool's charge is corrected; a second
+ *                          one only by trylock
  *   the swap engine's      while its extents change, or move
  *   a shard of `records`   for a few dozen instructions
- *   the range map          likewise
- *   slot_lock              the ledger's, of this process's slot, likewise */
+ *   the range map          the same
+ *   slot_lock              of this process's slot in the ledger; the same */
 #pragma once
 
 #include <pthread.h>
@@ -23,40 +23,40 @@
 #include "intercept/memory/records.h"
 #include "intercept/session/private.h"
 
-/* A stream-ordered memory pool that this process allocated from. Under its lock, but for what is atomic. */
+/* A stream-ordered memory pool that this process has allocated from. Under its lock, except for what is atomic. */
 struct pool {
     pthread_mutex_t lock;
     /* CUmemoryPool; NULL: this place was never used. */
     _Atomic(void *) handle;
-    /* What the ledger holds for it. */
+    /* What the ledger has for the pool. */
     uint64_t charged_bytes;
     /* Index in the policy. */
     uint32_t gpu;
     /* The program made it, and destroys it. */
     bool is_made;
-    /* Of managed memory, wherever that is: NVML shows none of it (charge_hide()). */
+    /* Its memory is managed memory, wherever that is: NVML shows none of it (charge_hide()). */
     bool is_managed;
-    /* Not a pool, but what the graphs of `device` reserve. */
+    /* Not a pool: it stands for what the graphs of `device` reserve. */
     bool is_of_graphs;
-    /* The program destroyed it with allocations left: it goes with the last of them. */
+    /* The program destroyed the pool while it had allocations: the pool goes with the last of them. */
     atomic_bool is_dying;
-    /* Of graphs and pools that the program made. */
+    /* For graphs, and for pools that the program made. */
     CUdevice device;
-    /* Of graphs: the one launched last, while its memory is surely there. */
+    /* For graphs: the executable graph that was launched last, as long as its memory is surely there. */
     uint64_t mapped_by;
 };
 #define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
 
-/* What the engine remembers: its layout is known there alone (engine/swap.h). */
+/* What the engine remembers; only the engine knows the layout (engine/swap.h). */
 #define MEMORY_ENGINE_BYTES 4096
 
 struct memory_area {
     struct records records;
-    _Atomic uint64_t physical_count; /* numbers given to physical memory */
+    _Atomic uint64_t physical_count; /* how many numbers were given to physical memory */
     atomic_bool uses_graphs, uses_tiles, uses_pools;
 
     pthread_mutex_t context_locks[LEDGER_GPUS];
-    atomic_bool cost_asked[LEDGER_GPUS]; /* what a context costs there */
+    atomic_bool cost_asked[LEDGER_GPUS]; /* this process has asked what a context costs on the GPU */
 
     pthread_mutex_t pools_lock;
     struct pool pools[POOLS_MAX];
@@ -65,13 +65,13 @@ struct memory_area {
 };
 _Static_assert(sizeof(struct memory_area) <= PRIVATE_MEMORY_BYTES, "it has room in the private area");
 
-/* The area, once the process has one: whoever is in a session does. */
+/* The area. Every process in a session has one. */
 static inline struct memory_area *memory_area(void)
 {
     return (struct memory_area *)(void *)private_get()->memory;
 }
 
-/* NULL in a process that has none yet. */
+/* The same; NULL in a process that has none yet. */
 static inline struct memory_area *memory_area_if_any(void)
 {
     struct private_area *area =

@@ -12,7 +12,7 @@
 
 __thread struct ledger_slot *charge_moved;
 
-/* The last context of this thread and where its memory is charged, while session_memory has not changed. */
+/* The last context of this thread and where its memory is charged; valid while session_memory has not changed. */
 static __thread struct {
     CUcontext context, owner;
     uint64_t memory;
@@ -20,7 +20,7 @@ static __thread struct {
     uint32_t gpu;
 } last;
 
-/* The driver's name for a device. */
+/* The UUID that the driver gives a device. */
 static bool device_uuid(CUdevice device, CUuuid *uuid)
 {
     if (real(cuDeviceGetUuid_v2))
@@ -45,20 +45,20 @@ static void add_charged(const struct record *record, void *argument)
 
 static void add_pool(struct pool *pool, struct charged *charged)
 {
-    guard_lock(&pool->lock); /* nobody who has it asks for `deciding` */
+    guard_lock(&pool->lock); /* no thread that holds it waits for `deciding` */
     charged->bytes[pool->gpu] += pool->charged_bytes;
     if (pool->is_managed)
         charged->hidden_bytes[pool->gpu] += pool->charged_bytes;
     guard_unlock(&pool->lock);
 }
 
-/* Enter in `slot` what this process holds: session_when_slot_changes(). */
+/* Charge `slot` for what this process holds: session_when_slot_changes(). */
 static void move_to_slot(struct ledger_slot *slot)
 {
     struct memory_area *area = memory_area();
     struct charged charged = {0};
-    /* Joint places are of the old ledger. What stood in them is charged to each of their holders now, until they
-     * let go: what one hands out after this becomes joint memory again. */
+    /* Joint places belong to the old ledger. What stood in them is now charged to each of their holders, until they
+     * let go. What a process hands out after this becomes joint memory again. */
     records_leave_joint(&area->records);
     records_each(&area->records, add_charged, &charged);
     for (unsigned i = 0; i < POOLS_MAX; i++)
@@ -71,13 +71,13 @@ static void move_to_slot(struct ledger_slot *slot)
     }
 }
 
-/* In a session: where the memory of `device` is charged. */
+/* Where the memory of `device` is charged. Inside a session. */
 static enum gpu_place place_of_device(struct charge *charge, CUdevice device)
 {
     CUuuid uuid;
     if (!device_uuid(device, &uuid))
-        return PLACE_NOWHERE;                /* before cuInit, or no such device */
-    session_when_slot_changes(move_to_slot); /* before there is anything to move */
+        return PLACE_NOWHERE;                /* before cuInit, or there is no such device */
+    session_when_slot_changes(move_to_slot); /* before there is anything to charge to another slot */
     int gpu = session_gpu((const uint8_t *)uuid.bytes, device);
     if (gpu < 0)
         return PLACE_FORBIDDEN;
@@ -101,7 +101,7 @@ enum gpu_place charge_place_device(struct charge *charge, CUdevice device)
     }
 }
 
-/* The context that memory goes with: of a green one, the primary one behind it. */
+/* The context that memory goes with: for a green context, the primary one behind it. */
 static CUcontext owner_of(CUcontext context)
 {
     struct record record;
@@ -113,7 +113,7 @@ static CUcontext owner_of(CUcontext context)
 static enum gpu_place place_of_context(struct charge *charge, enum session_mode mode)
 {
     CUdevice device;
-    /* Read before the driver is asked: what changes meanwhile is noticed at the next call. */
+    /* Read before the driver is asked, so that the next call notices what changes meanwhile. */
     uint64_t memory = atomic_load_explicit(&session_memory, memory_order_acquire); /* session_forget() */
     if (!real(cuCtxGetDevice) || real(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
         return PLACE_NOWHERE; /* the context was destroyed */
@@ -129,7 +129,7 @@ static enum gpu_place place_of_context(struct charge *charge, enum session_mode 
     return place;
 }
 
-/* Inlined: each call costs nanoseconds, and programs allocate in loops. */
+/* Inlined, since each call costs nanoseconds and programs allocate in loops. */
 __attribute__((always_inline)) static inline enum gpu_place place_inside(struct charge *charge)
 {
     *charge = (struct charge){.gpu = UINT32_MAX};
@@ -160,7 +160,7 @@ enum gpu_place charge_place_current(struct charge *charge)
     return PLACE_NOWHERE;
 }
 
-/* This thread's number in the ledger. A forked child's threads go on counting where its parent was. */
+/* This thread's number in the ledger. In a forked child, numbers go on from where the parent was. */
 static unsigned mover(void)
 {
     static _Atomic unsigned threads;
@@ -189,7 +189,7 @@ void charge_end_move_slow(void)
 
 void charge_set_aside(struct charge_aside *aside)
 {
-    if (own_calls_depth == 0) /* the program jumped out of it */
+    if (own_calls_depth == 0) /* the program jumped out of the hook */
         charge_end_move();
     *aside = (struct charge_aside){own_calls_depth, charge_moved};
     own_calls_depth = 0;
@@ -240,7 +240,7 @@ void charge_release_record(const struct record *record)
     charge_release(record->gpu, record->charged.bytes);
 }
 
-/* Whether the session is one of simulated GPUs, as `gpuslice run` says in the environment. */
+/* Whether the session is one of simulated GPUs, which `gpuslice run` says in the environment. */
 static bool is_simulated(void)
 {
     const char *simulated = getenv("GPUSLICE_SIMULATED");
@@ -289,7 +289,7 @@ void charge_say_refused(bool is_named, uint32_t gpu, uint64_t bytes)
     if (session_mode() == SESSION_INSIDE)
         session_notice(WIRE_NOTICE_DENIED);
     if (session_mode() != SESSION_INSIDE || atomic_load_explicit(&area->said_denied, memory_order_relaxed))
-        return; /* a process that could not attach has said why */
+        return; /* a process that could not attach has said why already */
     int saved_errno = errno;
     const struct ledger *ledger = &session_slot()->ledger;
     if (is_named)
@@ -304,7 +304,7 @@ void charge_say_refused(bool is_named, uint32_t gpu, uint64_t bytes)
     errno = saved_errno;
 }
 
-/* `bytes` on the GPU of `charge`, or the same for a place where nothing can be charged. */
+/* Take `bytes` on the GPU of `charge`; or answer for a place where nothing can be charged. */
 static enum charge_answer take(struct charge *charge, enum gpu_place place, uint64_t bytes)
 {
     charge->bytes = bytes;

@@ -1,4 +1,4 @@
-/* charge_joint.c - charges of memory that several processes hold: the session's, by a joint place of the ledger. */
+/* charge_joint.c - charging memory that several processes hold: to the session, by a joint place of the ledger. */
 #include "intercept/memory/charge.h"
 
 bool charge_reserve_import(uint32_t gpu, uint64_t bytes, uint64_t name, uint8_t *joint)
@@ -36,7 +36,7 @@ enum charge_answer charge_take_import(struct charge *charge, CUdevice device, ui
     return CHARGE_REFUSED;
 }
 
-/* The charge of `record`, of this process alone, becomes the new joint place's. */
+/* The charge of `record`, which is this process's alone, moves to the new joint place. */
 static bool hand_over(const struct record *record, uint32_t joint)
 {
     struct ledger_slot *slot = session_slot();
@@ -56,8 +56,8 @@ bool charge_make_joint(enum record_kind kind, uint64_t key, uint64_t name)
         return false;
     if (record.joint)
         return ledger_joint_is_named(&slot->ledger, record.joint - 1u, name);
-    /* What is hidden is nothing that processes can hand out; what is not mapped yet, others charge as they
-     * map it. */
+    /* Hidden memory cannot be handed to another process. Imported memory that is not mapped yet is charged to others
+     * when they map it. */
     if (!record.charged.bytes || record.flags & RECORD_HIDDEN)
         return record.flags & RECORD_IMPORTED;
     bool is_new, is_joint = false;

@@ -34,7 +34,7 @@ void context_unlock_all(uint32_t count)
         context_unlock(count);
 }
 
-/* Of a context whose cost nobody knows yet, about. */
+/* About what a context takes, for a context whose cost is not known yet. */
 #define UNKNOWN_COST_BYTES (UINT64_C(512) << 20)
 
 static uint64_t key_of(CUcontext context)
@@ -44,7 +44,7 @@ static uint64_t key_of(CUcontext context)
 
 /* --- Making ---------------------------------------------------------------------------------------- */
 
-/* Under the GPU's lock. Enter a context, unless it is known already: then it costs nothing more. */
+/* Under the GPU's lock. Enter a context; if it is known already, it costs nothing more. */
 static void enter(struct charge *charge, CUcontext context)
 {
     struct memory_area *area = memory_area();
@@ -56,7 +56,7 @@ static void enter(struct charge *charge, CUcontext context)
         charge_return(charge);
         return;
     }
-    /* Nobody knew what the first one would cost: charge it now, whether it fits or not. */
+    /* Nobody knew what the first context would cost: charge it now, whether it fits or not. */
     if (charge->bytes == 0 &&
         !atomic_exchange_explicit(&area->cost_asked[charge->gpu], true, memory_order_relaxed)) {
         charge->bytes = session_context_cost(charge->gpu);
@@ -68,7 +68,7 @@ static void enter(struct charge *charge, CUcontext context)
         engine_of_process()->meet_context(context);
 }
 
-/* The daemon compares with the card, and threads forget which GPU a context is on. */
+/* Have the daemon compare with the card, and threads forget which GPU a context is on. */
 static void say_changed(void)
 {
     session_notice(WIRE_NOTICE_CONTEXT);
@@ -83,7 +83,7 @@ static bool wait_for_room(uint32_t gpu, unsigned attempt)
     return agent_wait_for_room(gpu, bytes ? bytes : UNKNOWN_COST_BYTES, false, attempt);
 }
 
-/* `waits_for`: the GPU that is full; -1: that is not why it failed, or it did not. */
+/* `*waits_for`: the GPU that is full; -1: the call succeeded, or failed for another reason. */
 static CUresult create(const struct allocation *wanted, int *waits_for)
 {
     struct charge charge;
@@ -128,7 +128,7 @@ static bool is_primary_active(CUdevice device)
            real(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-/* Which it is, if it is active. Inside own calls. */
+/* Find the device's primary context, if it is active. Inside own calls. */
 static bool find_primary(CUdevice device, CUcontext *context)
 {
     if (!is_primary_active(device) || real(cuDevicePrimaryCtxRetain)(context, device) != CUDA_SUCCESS)
@@ -147,8 +147,8 @@ static CUcontext context_of_green(CUgreenCtx green)
     return is_told ? own : (CUcontext)green;
 }
 
-/* Under the GPU's lock: the primary context has become active as `green` was made; memory that is allocated under
- * the green one goes with it. */
+/* Under the GPU's lock. The primary context has become active as `green` was made. Memory that is allocated under the
+ * green context goes with the primary one. */
 static void enter_green(struct charge *charge, CUgreenCtx green, CUdevice device)
 {
     CUcontext primary = NULL, own = context_of_green(green);
@@ -159,7 +159,7 @@ static void enter_green(struct charge *charge, CUgreenCtx green, CUdevice device
     }
     enter(charge, primary);
     if (own == primary)
-        return; /* the driver has no other context for it */
+        return; /* the driver has no context of its own for the green one */
     struct record record = {.key = key_of(own),
                             .kind = RECORD_CONTEXT,
                             .gpu = (uint8_t)charge->gpu,
@@ -168,7 +168,7 @@ static void enter_green(struct charge *charge, CUgreenCtx green, CUdevice device
     records_put(memory_records(), &record, &displaced);
 }
 
-/* Under the GPU's lock. A primary context that was there already costs nothing, and is retained once more. Returns
+/* Under the GPU's lock. A primary context that was active already costs nothing, and is retained once more. Returns
  * whether it is new. */
 static bool enter_primary(struct charge *charge, CUcontext context)
 {
@@ -202,7 +202,8 @@ static CUresult retain(const struct allocation *wanted, struct charge *charge, b
     return result;
 }
 
-/* Programs retain and release the primary context around each copy (UCX): what is not new is told to nobody. */
+/* Programs retain and release the primary context around each copy (UCX), so a notice is sent only for a context that
+ * is new. */
 CUresult context_retain(const struct allocation *wanted)
 {
     struct charge charge = {0};
@@ -227,15 +228,15 @@ CUresult context_retain(const struct allocation *wanted)
     return result;
 }
 
-/* --- What goes with a context ---------------------------------------------------------------------- */
+/* --- What ends with a context ---------------------------------------------------------------------- */
 
 struct death {
     uint64_t context;
     uint32_t gpu;
-    /* Of each GPU: opened memory of another process may be on another one. */
+    /* On each GPU: memory of another process may be open on another GPU than the context's. */
     uint64_t bytes[LEDGER_GPUS], hidden_bytes[LEDGER_GPUS];
-    bool has_others; /* contexts that this process still has on the GPU */
-    bool has_arrays; /* some array went with it */
+    bool has_others; /* the process still has contexts on the GPU */
+    bool has_arrays; /* an array went with the context */
 };
 
 static bool dies_with(const struct record *record, void *argument)
@@ -272,7 +273,7 @@ static bool array_is_gone(const struct record *tile, const void *argument)
     return !records_find(memory_records(), RECORD_ARRAY, tile->hold.array, &array);
 }
 
-/* Under the GPU's lock. Give back what a context had that does not exist any more. */
+/* Under the GPU's lock. Give back what a context had that no longer exists. */
 static void bury(uint64_t context, uint32_t gpu)
 {
     struct memory_area *area = memory_area();
@@ -288,10 +289,10 @@ static void bury(uint64_t context, uint32_t gpu)
     if (death.has_arrays && atomic_load_explicit(&area->uses_tiles, memory_order_relaxed))
         physical_let_go_all(RECORD_TILE, array_is_gone, NULL);
     records_each(&area->records, see_other, &death);
-    pool_charge_refresh(); /* memory of pools is no context's: its charge stays for as long as the driver has it */
+    pool_charge_refresh(); /* pools belong to no context: charged as long as the driver has their memory */
     if (!death.has_others)
         agent_part(gpu);
-    say_changed(); /* what the driver had for it is free as well */
+    say_changed(); /* what the driver had for the context is free as well */
 }
 
 /* --- Destroying ------------------------------------------------------------------------------------ */
@@ -329,7 +330,7 @@ static CUresult destroy(enum release_way way, uint64_t key, uint32_t gpu)
     return result;
 }
 
-/* Whether a release leaves references to the primary context: then it lives on with all that is in flight. */
+/* Whether a release leaves references to the primary context: then the context and all that is in flight in it go on. */
 static bool has_other_references(enum release_way way, CUcontext context)
 {
     struct record record;
@@ -338,8 +339,8 @@ static bool has_other_references(enum release_way way, CUcontext context)
            record.references > 1;
 }
 
-/* Release or reset the primary context. Which context that is must be asked while it lives, and the gate forgets its
- * work before the driver ends it: nobody may ask after an event of a context that has gone. */
+/* Release or reset the primary context. Only while the context lives can the driver say which it is. The gate forgets
+ * the context's work before the driver ends it, since nobody may ask about an event of a context that is gone. */
 static CUresult release_primary(enum release_way way, CUdevice device)
 {
     struct charge charge;
@@ -385,7 +386,7 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     CUresult result = plain_release(RELEASE_cuGreenCtxDestroy, (uint64_t)(uintptr_t)green, NULL);
     bool is_primary_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
     charge_leave();
-    /* One that is the primary context itself lives as long as that is retained. */
+    /* A green context that is the primary context itself lives as long as that is retained. */
     bool is_gone = result == CUDA_SUCCESS && !(is_known && own == primary);
     if (is_gone && record->charged.context == record->key)
         bury(record->key, record->gpu);

@@ -47,9 +47,9 @@ bool physical_enter(const struct charge *charge, CUmemGenericAllocationHandle ha
     return false;
 }
 
-/* --- Of another process ---------------------------------------------------------------------------- */
+/* --- Memory of another process --------------------------------------------------------------------- */
 
-/* A multicast object has no allocation's properties (measure). */
+/* A multicast object does not have an allocation's properties (measure). */
 static bool is_multicast(CUmemGenericAllocationHandle handle)
 {
     CUmemAllocationProp properties;
@@ -57,7 +57,7 @@ static bool is_multicast(CUmemGenericAllocationHandle handle)
            real(cuMemGetAllocationPropertiesFromHandle)(&properties, handle) != CUDA_SUCCESS;
 }
 
-/* The device that has it; false: none, or the driver cannot tell. */
+/* The device that has the memory; false: no device does, or the driver cannot tell. */
 static bool device_of(CUmemGenericAllocationHandle handle, CUdevice *device)
 {
     CUmemAllocationProp properties;
@@ -68,7 +68,7 @@ static bool device_of(CUmemGenericAllocationHandle handle, CUdevice *device)
     return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* On a GPU of the session: enter it for no bytes, joined to the joint place of its name if there is one. */
+/* On a GPU of the session: enter the memory with 0 bytes, joined to the joint place of its name if there is one. */
 static bool enter_unmapped(struct charge *charge, CUmemGenericAllocationHandle handle, uint64_t name)
 {
     bool is_new;
@@ -86,7 +86,7 @@ bool physical_enter_import(CUmemGenericAllocationHandle handle, uint64_t name, b
 {
     struct charge charge = {0};
     CUdevice device;
-    /* A multicast object takes nothing, whoever made it; it keeps what this process binds to it. */
+    /* A multicast object takes no memory, whoever made it; it keeps what this process binds to it. */
     if (is_multicast(handle))
         return physical_enter(&charge, handle, RECORD_MULTICAST, 0);
     if (ledger_is_exported(&session_slot()->ledger, name) || !device_of(handle, &device))
@@ -114,7 +114,7 @@ uint64_t physical_at(CUdeviceptr address)
                : 0;
 }
 
-/* Imported memory with a joint place: let that stand for `bytes`. `*joint` is the place. */
+/* Imported memory with the joint place `joint`: let the record stand for `bytes`. */
 static void use_joint(const struct record *physical, uint64_t bytes, uint8_t joint)
 {
     struct records *records = memory_records();

@@ -7,17 +7,17 @@
 #include "intercept/memory/engine/engine.h"
 #include "intercept/resolve/real.h"
 
-/* A place in the table whose pool is gone: free, but the search goes on behind it. */
+/* Marks a place in the table whose pool is gone. The place is free, but a search goes on behind it. */
 #define GONE ((void *)1)
 
-#define GRAPH_STEP_BYTES (UINT64_C(2) << 20) /* what graphs reserve more is whole pages of this (measure) */
+#define GRAPH_STEP_BYTES (UINT64_C(2) << 20) /* graphs reserve more in multiples of this (measure) */
 
 static void *handle_of(struct pool *pool)
 {
     return atomic_load_explicit(&pool->handle, memory_order_acquire); /* pool_charge_get() */
 }
 
-/* The pools of this process, up to the first place that was never used: `pool` itself, or NULL. */
+/* `pool` itself; NULL from the first place on that was never used, where the process's pools end. */
 static struct pool *pool_if_any(struct pool *pool)
 {
     return pool < memory_area()->pools + POOLS_MAX && handle_of(pool) ? pool : NULL;
@@ -88,7 +88,7 @@ bool pool_charge_is_dying(CUmemoryPool handle)
     return pool && atomic_load_explicit(&pool->is_dying, memory_order_relaxed);
 }
 
-/* No pool's handle: those are aligned. */
+/* Not a handle of any pool, since those are aligned. */
 static CUmemoryPool handle_of_graphs(CUdevice device)
 {
     return (CUmemoryPool)((uintptr_t)(unsigned)device << 2 | 3);
@@ -106,7 +106,7 @@ struct pool *pool_charge_find_graphs(CUdevice device)
 
 /* --- Under the pool's lock ------------------------------------------------------------------------- */
 
-/* The driver's handle, while there is the pool. */
+/* The driver's handle; NULL if the pool is gone. */
 static CUmemoryPool living(struct pool *pool)
 {
     void *handle = handle_of(pool);
@@ -134,7 +134,7 @@ static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *by
     return true;
 }
 
-/* The ledger holds `bytes` more for the pool, or it shall hold as many less. */
+/* The ledger has `bytes` more for the pool; give `bytes` back to the ledger. */
 static void grown(struct pool *pool, uint64_t bytes)
 {
     pool->charged_bytes += bytes;
@@ -151,8 +151,7 @@ static void shrink(struct pool *pool, uint64_t bytes)
     pool->charged_bytes -= bytes;
 }
 
-/* Set the charge to what the pool reserves. What the driver took unasked is charged whether it fits or not.
- */
+/* Set the charge to what the pool reserves. What the driver took without being asked is charged whether it fits or not. */
 static void set_charge(struct pool *pool)
 {
     uint64_t reserved;
@@ -167,7 +166,7 @@ static void set_charge(struct pool *pool)
     }
 }
 
-/* The same, where memory may have gone that a graph had. Whether the charge is another one. */
+/* The same, where memory that a graph had may be gone. Returns whether the charge has changed. */
 static bool follow(struct pool *pool)
 {
     uint64_t before = pool->charged_bytes;
@@ -188,7 +187,7 @@ static bool trim(struct pool *pool)
     return follow(pool);
 }
 
-/* Reserve what the pool's unused part does not cover. */
+/* Reserve what the pool's unused part does not cover of `bytes`. */
 static bool reserve_growth(struct pool *pool, uint64_t bytes)
 {
     uint64_t used = 0;
@@ -207,15 +206,15 @@ static bool reserve_growth(struct pool *pool, uint64_t bytes)
     return true;
 }
 
-/* What is more than the limit does not fit whatever is given back. */
+/* More than the limit does not fit, whatever is given back. */
 static bool is_hopeless(uint32_t gpu, uint64_t bytes)
 {
     const struct ledger_policy *policy = session_slot()->ledger.policy;
     return bytes > atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed);
 }
 
-/* Trim all pools of a GPU. `own` is the one whose lock this thread has. Others are then left out while busy: the
- * thread that has their lock may wait for ours. */
+/* Trim all pools of a GPU. `own` is the pool whose lock this thread has, or NULL. With `own`, pools that are busy are
+ * left out: a thread that has another pool's lock may wait for ours. */
 static bool trim_all(uint32_t gpu, struct pool *own)
 {
     bool any = false;
@@ -335,8 +334,7 @@ void pool_charge_forget_exec(CUdevice device, uint64_t exec)
     guard_unlock(&pool->lock);
 }
 
-/* Destroying the current pool of a device makes its default one current (CUDA driver API, cuMemPoolDestroy).
- */
+/* Destroying a device's current pool makes its default pool current (CUDA driver API, cuMemPoolDestroy). */
 static void leave_current(struct pool *pool)
 {
     CUmemoryPool current, standard;
@@ -347,7 +345,7 @@ static void leave_current(struct pool *pool)
         real(cuDeviceSetMemPool)(pool->device, standard);
 }
 
-/* Under the pool's lock: let a pool without allocations go. */
+/* Under the pool's lock: destroy a pool without allocations. */
 static CUresult destroy_empty(struct pool *pool)
 {
     CUresult result = engine_pools()->destroy((CUmemoryPool)handle_of(pool));
@@ -371,7 +369,7 @@ CUresult pool_charge_destroy(struct pool *pool)
     if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed)) {
         result = CUDA_ERROR_INVALID_VALUE;
     } else if (!pool->is_made || !has_allocations(pool)) {
-        result = destroy_empty(pool); /* the driver refuses for a device's own */
+        result = destroy_empty(pool); /* for a device's own pool the driver refuses */
     } else {
         cuuint64_t keep_bytes = 0;
         atomic_store_explicit(&pool->is_dying, true, memory_order_relaxed);

@@ -6,8 +6,8 @@
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
 
-/* While the stream is captured, an allocation is a node of a graph and takes nothing yet. A stream that
- * cannot tell is left to the driver as well: it will refuse. */
+/* While the stream is captured, an allocation becomes a node of a graph and takes nothing yet. A stream for which the
+ * driver cannot tell is left to the driver as well: it will refuse. */
 static bool takes_memory(const struct allocation *wanted)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -17,7 +17,7 @@ static bool takes_memory(const struct allocation *wanted)
                              status == CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* The context of a stream; NULL: that which is current. False: the driver does not know the stream. */
+/* The context of a stream; NULL: the current one. False: the driver does not know the stream. */
 static bool context_of(CUstream stream, CUcontext *context)
 {
     *context = NULL;
@@ -34,7 +34,7 @@ bool pool_road_is_linear(const struct allocation *wanted, CUcontext *context)
            context_of(wanted->pooled.stream, context);
 }
 
-/* The pool that it takes from, if it is one that we account: the current or default one of a device. */
+/* The pool that the allocation takes from, if we account for it: a device's current or default pool, or a known one. */
 static CUmemoryPool pool_of(CUmemoryPool named, CUdevice device)
 {
     CUmemoryPool current = NULL, standard = NULL;
@@ -64,10 +64,10 @@ static enum gpu_place find_in_context(CUmemoryPool named, struct pool **pool, ui
     if (!handle)
         return PLACE_NOWHERE;
     *pool = pool_charge_get(handle, charge.gpu, false);
-    return *pool ? PLACE_ON_GPU : PLACE_FORBIDDEN; /* more pools than we can account */
+    return *pool ? PLACE_ON_GPU : PLACE_FORBIDDEN; /* more pools than we can account for */
 }
 
-/* Where it is charged. PLACE_NOWHERE also for pools that are not ours to account. */
+/* Where the allocation is charged. PLACE_NOWHERE also for pools that we do not account for. */
 static enum gpu_place find_pool(const struct allocation *wanted, struct pool **pool, uint32_t *gpu)
 {
     struct own_calls calls;
@@ -87,7 +87,7 @@ static enum gpu_place find_pool(const struct allocation *wanted, struct pool **p
     return place;
 }
 
-/* With the pool's lock, which it gives back. */
+/* Called with the pool's lock, which it gives back. */
 static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, const struct allocation *wanted,
                               bool *is_full)
 {
@@ -97,7 +97,7 @@ static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, co
         pool_charge_done(pool);
         return result;
     }
-    /* It needed more than asked: whole blocks, or its unused memory was in pieces. */
+    /* The pool needed more than was asked: it takes whole blocks, or its unused memory was in pieces. */
     if (result == CUDA_SUCCESS)
         engine_release(row->undo, *(CUdeviceptr *)wanted->got, wanted->pooled.stream);
     uint32_t gpu = pool->gpu;
@@ -106,7 +106,8 @@ static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, co
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The pool is named, also where the program has named none. `*is_full`: it fits the quota, and the card had no room. */
+/* Names the pool to the engine even where the program named none. `*is_full`: the allocation fits the quota, but the
+ * card had no room. */
 static CUresult allocate_charged(struct pool *pool, uint32_t gpu, const struct alloc_row *row,
                                  const struct allocation *wanted, bool *is_full)
 {

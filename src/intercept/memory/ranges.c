@@ -17,7 +17,7 @@ static size_t node_bytes(uint32_t capacity)
     return (size_t)capacity * sizeof(struct range_node);
 }
 
-/* A node stands above those of lower priority. */
+/* A node is above those of lower priority. */
 static uint64_t priority(const struct range_node *node)
 {
     uint64_t mixed = (node->range.begin ^ node->range.begin >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -51,7 +51,7 @@ static bool grow(struct ranges *ranges)
     return true;
 }
 
-/* A node for a new range, or 0 without memory. */
+/* A node for a new range; 0 without memory. */
 static uint32_t take_node(struct ranges *ranges)
 {
     uint32_t index = ranges->spare;
@@ -73,7 +73,7 @@ static void give_node_back(struct ranges *ranges, uint32_t index)
 
 /* --- The tree -------------------------------------------------------------------------------------- */
 
-/* The two trees as one: all of `left` begins below all of `right`. */
+/* Make one tree of two; all of `left` begins below all of `right`. */
 static uint32_t merge(struct range_node *nodes, uint32_t left, uint32_t right)
 {
     uint32_t root, *link = &root;
@@ -92,7 +92,7 @@ static uint32_t merge(struct range_node *nodes, uint32_t left, uint32_t right)
     return root;
 }
 
-/* The tree as two: what begins below `begin`, and the rest. */
+/* Make two trees of one: what begins below `begin`, and the rest. */
 static void split(struct range_node *nodes, uint32_t tree, uint64_t begin, uint32_t *below, uint32_t *rest)
 {
     while (tree) {
@@ -110,7 +110,7 @@ static void split(struct range_node *nodes, uint32_t tree, uint64_t begin, uint3
     *below = *rest = 0;
 }
 
-/* The link to the node that begins exactly there, or NULL. */
+/* The link to the node that begins exactly at `begin`, or NULL. */
 static uint32_t *link_to(struct ranges *ranges, uint64_t begin)
 {
     uint32_t *link = &ranges->root;
@@ -131,7 +131,7 @@ static void remove_at(struct ranges *ranges, uint32_t *link)
     give_node_back(ranges, index);
 }
 
-/* The last node that begins at `address` or below it; the first at it or above. 0: none. */
+/* The last node that begins at `address` or below; the first that begins at `address` or above. 0: none. */
 static uint32_t last_up_to(const struct ranges *ranges, uint64_t address)
 {
     uint32_t best = 0;

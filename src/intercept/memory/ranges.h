@@ -2,9 +2,9 @@
  *
  * range   [begin, begin + bytes) of the device's addresses, with the kind of the record that stands for it
  *
- * Ranges never overlap: one that is entered takes the place of those that it touches, which were freed behind our
- * back. Kept in a treap, a search tree by `begin` that a hash of `begin` balances: entering, removing and finding
- * take some 2 log2(n) steps.
+ * Ranges never overlap: a range that is entered replaces those that it touches, since these were freed without our
+ * noticing. They are kept in a treap: a search tree by `begin`, balanced by a hash of `begin`. Entering, removing and
+ * finding take some 2 log2(n) steps.
  *
  * Memory comes from mmap, as in records.h. Zeroed memory is an empty map. Thread-safe. */
 #pragma once
@@ -23,19 +23,19 @@ struct range_node;
 
 struct ranges {
     struct lock lock;
-    struct range_node *nodes; /* [0] is nobody's */
+    struct range_node *nodes; /* [0] is not used */
     uint32_t capacity;        /* of `nodes` */
     uint32_t used;            /* nodes from this index on were never used */
-    uint32_t root,
-        spare; /* spare: the first of the nodes that were given back, which hang together by `left` */
+    /* spare: the first of the nodes that were given back; they are a list, linked by `left`. */
+    uint32_t root, spare;
 };
 
-/* False, with nothing changed, when there is no memory for it. */
+/* Enter a range. False, with nothing changed, without memory for it. */
 bool ranges_put(struct ranges *ranges, struct range range);
 
 /* Remove the range of this kind that begins there, if there is one. */
 void ranges_remove(struct ranges *ranges, uint64_t begin, unsigned kind);
 
-/* The range around `address`; and the first that begins at `address` or above it. False where there is none. */
+/* Find the range around `address`; find the first range that begins at `address` or above. False if there is none. */
 bool ranges_find(struct ranges *ranges, uint64_t address, struct range *found);
 bool ranges_next(struct ranges *ranges, uint64_t address, struct range *found);

@@ -71,8 +71,7 @@ static void leave_range(struct records *records, const struct record *record)
 
 /* --- Places ---------------------------------------------------------------------------------------- */
 
-/* Empty a place and move up what had been pushed past it, so that a search may stop at the first empty place.
- */
+/* Empty a place and move back the records that had been pushed past it: a search may stop at the first empty place. */
 static void erase(struct record_shard *shard, struct record *place)
 {
     uint32_t mask = shard->capacity - 1;
@@ -89,7 +88,7 @@ static void erase(struct record_shard *shard, struct record *place)
     shard->count--;
 }
 
-/* Make room for one more at three quarters full. */
+/* Make room for one more record; grow at three quarters full. */
 static bool make_room(struct record_shard *shard)
 {
     if (shard->capacity && shard->count < shard->capacity / 4 * 3)
@@ -265,9 +264,9 @@ void records_sweep(struct records *records, bool (*match)(const struct record *,
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {
         struct record_shard *shard = &records->shards[i];
         lock_take(&shard->lock);
-        /* Erasing moves later records up into the place just looked at, so that one is looked at again. A
-         * record moved from the end to the beginning of the table was looked at before it moved, unless its
-         * place was still ahead; then it is met at the beginning by the second round. */
+        /* Erasing moves a later record into the place just looked at, so that place is looked at again. A record that
+         * moves from the end of the table to its beginning was looked at before it moved, unless its place was still
+         * ahead; then the second round meets it at the beginning. */
         for (unsigned round = 0; round < 2; round++) {
             for (uint32_t at = 0; shard->count && at < shard->capacity;) {
                 struct record *place = &shard->places[at];

@@ -24,7 +24,7 @@ static uint64_t key_of(const struct allocation *wanted)
     return key;
 }
 
-/* What the driver gave does not fit. */
+/* Undo an allocation that does not fit, or for which there is no record. */
 static CUresult undo(const struct alloc_row *row, const struct allocation *wanted)
 {
     GS_CHECK(has_call(release_rows[row->undo].call)); /* a driver that can do it can undo it */
@@ -32,9 +32,9 @@ static CUresult undo(const struct alloc_row *row, const struct allocation *wante
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* --- Of a size that the program names -------------------------------------------------------------- */
+/* --- Memory of a size that the program names ------------------------------------------------------- */
 
-/* Rows may be longer than asked for: the driver chooses the pitch. */
+/* The driver chooses the pitch, so rows may be longer than asked for. */
 static bool charge_pitch(const struct allocation *wanted, struct charge *charge)
 {
     uint64_t bytes;
@@ -48,7 +48,8 @@ static bool is_hidden_by_engine(const struct alloc_row *row)
     return row->can_move && row->record == RECORD_POINTER && engine_of_process()->is_hidden;
 }
 
-/* Whether the engine can have it leave the card: the program's own physical memory, where it is the engine's. */
+/* Whether the engine can take what this row makes off the card. The program's own physical memory only if the engine
+ * handles it. */
 static bool moves_with_engine(const struct alloc_row *row)
 {
     const struct engine *engine = engine_of_process();
@@ -56,7 +57,7 @@ static bool moves_with_engine(const struct alloc_row *row)
            (row->record != RECORD_HANDLE || engine->vmm != &plain_vmm);
 }
 
-/* Enter what the driver made. False without memory, or where it took more than fits. */
+/* Enter what the driver made. False without memory for that, or if the driver took more than fits. */
 static bool enter(const struct alloc_row *row, const struct allocation *wanted, struct charge *charge)
 {
     uint64_t key = key_of(wanted);
@@ -96,7 +97,7 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
     return result;
 }
 
-/* In place of memory in a stream's order, which no capture of the thread's forbids. */
+/* In place of memory in a stream's order: no capture of this thread forbids that. */
 static CUresult allocate_as_linear(const struct allocation *wanted, CUcontext context)
 {
     struct own_calls calls;
@@ -112,7 +113,7 @@ static CUresult allocate_as_linear(const struct allocation *wanted, CUcontext co
     return result;
 }
 
-/* --- Of another process ---------------------------------------------------------------------------- */
+/* --- Memory of another process --------------------------------------------------------------------- */
 
 /* Charge what the driver has just mapped at `address`. False if it does not fit. */
 static bool charge_mapped(const struct alloc_row *row, CUdeviceptr address, uint64_t name)
@@ -124,7 +125,7 @@ static bool charge_mapped(const struct alloc_row *row, CUdeviceptr address, uint
     CUmemorytype type;
     if (engine_plain.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
         type == CU_MEMORYTYPE_HOST)
-        return true; /* of a pool of host memory */
+        return true; /* from a pool of host memory */
     if (engine_of_process()->address_range(&base, &bytes, address) != CUDA_SUCCESS ||
         engine_plain.pointer_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS)
         return true;
@@ -148,10 +149,10 @@ static bool enter_mapped(const struct alloc_row *row, const struct allocation *w
     struct record record;
     if (row->record == RECORD_HANDLE)
         return physical_enter_import(key, name, is_its_own);
-    /* Its maker in the session noted it and is charged for it. */
+    /* Its maker in the session noted the export and is charged for it. */
     if (ledger_is_exported(&session_slot()->ledger, name))
         return true;
-    /* Opened again it has the same address, and must be closed as often. */
+    /* Opened again, it has the same address and must be closed as often. */
     if (row->record == RECORD_IPC && records_count(memory_records(), RECORD_IPC, key, 1, &record))
         return true;
     return charge_mapped(row, key, name);
@@ -166,7 +167,7 @@ static CUresult allocate_mapped(const struct alloc_row *row, const struct alloca
     return undo(row, wanted);
 }
 
-/* --- For everyone ---------------------------------------------------------------------------------- */
+/* --- The road -------------------------------------------------------------------------------------- */
 
 static CUresult take_the_road(const struct allocation *wanted)
 {
@@ -214,7 +215,7 @@ static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream
     if (!charge_has_any() || !records_count(records = memory_records(), row->record, key, -1, &record)) {
         CUresult result = engine_release(way, key, stream);
         if (row->record == RECORD_POINTER && key)
-            pool_charge_refresh(); /* a pool's memory may be freed like this too */
+            pool_charge_refresh(); /* it may have been a pool's memory */
         return result;
     }
     charge_begin_move();
@@ -223,15 +224,15 @@ static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream
     if (result == CUDA_SUCCESS)
         let_go(&record);
     else
-        records_count_back(records,
-                           &record); /* what cannot be put back stays charged: the program still has it */
+        records_count_back(records, &record); /* or it stays charged: the program still has it */
     charge_leave();
     return result;
 }
 
 /* --- From hooks ------------------------------------------------------------------------------------ */
 
-/* The program calls at a depth that is another call's: that call's own is put aside meanwhile, so the depth is 0. */
+/* The program calls this hook from inside another one. What that one was doing is put aside meanwhile, so that the
+ * depth is 0. */
 __attribute__((noinline, cold)) static CUresult allocate_aside(const struct allocation *wanted,
                                                                const void *caller)
 {

@@ -1,4 +1,4 @@
-/* hook_nvml.c - NVML's answers about memory, so that nvidia-smi and schedulers see the same smaller GPU. */
+/* hook_nvml.c - NVML's answers about memory, so that nvidia-smi and schedulers see the same smaller GPU as CUDA does. */
 #include "intercept/nvml/hook_nvml.h"
 
 #include "cuda/uuid.h"
@@ -50,7 +50,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     return result;
 }
 
-/* What the driver keeps for itself is no part of the smaller GPU. */
+/* The smaller GPU does not include what the driver keeps for itself. */
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     if (!real_nvml_ready() || !real_nvml(nvmlDeviceGetMemoryInfo_v2))

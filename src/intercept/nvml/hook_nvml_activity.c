@@ -1,5 +1,5 @@
-/* hook_nvml_activity.c - NVML's figures of what processes did: of the session's own, under the pids that the
- * caller knows them by. Who is none of the session's is as if it were not there. */
+/* hook_nvml_activity.c - NVML's figures of what processes did: only those of the session, under the pids by which the
+ * caller knows them. Processes outside the session seem not to exist. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,7 +8,7 @@
 #include "intercept/nvml/nvml_pids.h"
 #include "intercept/resolve/real.h"
 
-#define REAL_MAX 4096 /* entries that are asked of NVML */
+#define REAL_MAX 4096 /* how many entries NVML is asked for */
 
 /* --- Utilisation ----------------------------------------------------------------------------------- */
 
@@ -34,7 +34,7 @@ static nvmlReturn_t ask_infos(nvmlDevice_t device, void *entries, unsigned *coun
     return result;
 }
 
-/* The pid here of the session's process that NVML knows by `pid`; 0: it is none of the session's. */
+/* The caller's pid for the session's process that NVML knows by `pid`; 0: it is not in the session. */
 static pid_t session_pid(const struct ledger_owner *own, unsigned pid)
 {
     const struct ledger_usage *usage = session_slot()->ledger.usage;
@@ -64,7 +64,7 @@ static unsigned keep_session(const struct form *form, char *entries, unsigned co
     return kept;
 }
 
-/* NVML's answer without the others: NOT_FOUND when nobody is left. `infos` NULL asks for the number. */
+/* NVML's answer without the other sessions' processes: NOT_FOUND when none is left. `infos` NULL asks for the number. */
 static nvmlReturn_t list(const struct form *form, nvmlDevice_t device, void *infos, unsigned *count,
                          unsigned long long last_seen_us)
 {
@@ -106,7 +106,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUti
                 device, samples, count, last_seen_us);
 }
 
-/* A newer structure, whose entries we do not know, is refused as by a driver that does not know it either. */
+/* A newer structure, whose entries we do not know, is refused as a driver that does not know it would refuse it. */
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_v1_t *wanted)
 {
@@ -124,7 +124,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
 
 /* --- Accounting ------------------------------------------------------------------------------------ */
 
-/* Of the processes that NVML keeps account of, those of the session that live. The array is as long as
+/* Of the processes that NVML keeps account of, lists those of the session that are alive. The array has room for
  * `*count`. */
 nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count, unsigned int *pids)
 {
@@ -149,7 +149,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
     return NVML_SUCCESS;
 }
 
-/* NVML's pid of the session's process that the caller knows by `pid`; 0: it is none of the session's. */
+/* NVML's pid of the session's process that the caller knows by `pid`; 0: it is not in the session. */
 static unsigned real_pid(unsigned pid)
 {
     const struct ledger_usage *usage = session_slot()->ledger.usage;
@@ -175,7 +175,7 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
     errno = saved_errno;
     if (real)
         return real_nvml(nvmlDeviceGetAccountingStats)(device, real, stats);
-    /* Whatever else is wrong, as that there is no accounting, NVML says. */
+    /* NVML reports whatever else is wrong, for example that accounting is off. */
     nvmlAccountingStats_t unseen;
     nvmlReturn_t result = real_nvml(nvmlDeviceGetAccountingStats)(device, pid, stats ? &unseen : NULL);
     return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;

@@ -1,10 +1,9 @@
-/* hook_nvml_processes.c - NVML's lists of processes: the session's own, under the pids that the caller knows
- * them by.
+/* hook_nvml_processes.c - NVML's lists of processes: only those of the session, under the pids by which the caller
+ * knows them.
  *
- * Who is in the session stands in its ledger, with the pid that the daemon sees, which is NVML's. A process
- * is on a GPU if its slot holds bytes there or NVML lists it; what it uses is NVML's figure, or what it was
- * charged where that is more (managed memory) or NVML says nothing (inside a container it need not know our
- * pids). */
+ * The session's ledger says which processes are in it, by the pids that the daemon sees, which are NVML's. A process
+ * is on a GPU if its slot holds bytes there, or NVML lists it. Its memory is NVML's figure; or what it was charged,
+ * where that is more (managed memory) or NVML has no figure (inside a container NVML need not know our pids). */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,24 +13,24 @@
 #include "intercept/nvml/nvml_pids.h"
 #include "intercept/resolve/real.h"
 
-#define REAL_MAX 4096 /* processes that NVML may list beside ours; of more, none has a figure */
+#define REAL_MAX 4096 /* processes that NVML may list; if it has more, none has a figure */
 
 typedef nvmlReturn_t list_function(nvmlDevice_t, unsigned int *, void *);
 
-/* One of NVML's functions. Their entries differ in length alone: each begins as the longest one does. */
+/* One of NVML's functions. Their entries differ only in length: each begins as the longest one does. */
 struct form {
     list_function *driver;
     nvmlReturn_t (*driver_detailed)(nvmlDevice_t, nvmlProcessDetailList_v1_t *); /* in place of `driver` */
-    unsigned mode;                                                               /* of that */
-    size_t entry_bytes; /* as NVML's reference has them */
-    bool lists_compute; /* else only what NVML lists itself: nobody knows who draws */
+    unsigned mode;                                                               /* of `driver_detailed` */
+    size_t entry_bytes; /* as NVML's reference gives it */
+    bool lists_compute; /* if not, only what NVML itself lists: we do not know which processes draw */
 };
 
-/* What NVML answers, and what the caller gets. */
+/* What NVML answered, and what the caller gets. */
 struct lists {
     nvmlProcessDetail_v1_t real[REAL_MAX], shown[LEDGER_SLOTS];
     unsigned real_count, shown_count;
-    size_t entry_bytes; /* as this driver has them (nvml_entries.h), and so the caller */
+    size_t entry_bytes; /* in this driver (nvml_entries.h), and so for the caller */
 };
 
 static nvmlReturn_t call_driver(const struct form *form, nvmlDevice_t device, unsigned *count, void *entries)
@@ -55,7 +54,7 @@ static void ask_nvml(const struct form *form, nvmlDevice_t device, struct lists 
         return;
     lists->real_count = count;
     lists->entry_bytes = bytes;
-    /* Older entries are shorter; from the last one on, each has room to grow. */
+    /* Entries of older drivers are shorter. From the last one on, each has room to grow. */
     for (unsigned i = count; i-- > 0;) {
         nvmlProcessDetail_v1_t whole = {.gpuInstanceId = NVML_VALUE_NOT_AVAILABLE_U32,
                                         .computeInstanceId = NVML_VALUE_NOT_AVAILABLE_U32};
@@ -72,7 +71,7 @@ static const nvmlProcessDetail_v1_t *find_real(const struct lists *lists, pid_t 
     return NULL;
 }
 
-/* What a process has that NVML does not list: the IDs of the MIG instance, if the handle is one's. */
+/* The entry of a process that NVML does not list, with the IDs of the MIG instance if the handle is an instance's. */
 static nvmlProcessDetail_v1_t unlisted(nvmlDevice_t device)
 {
     nvmlProcessDetail_v1_t entry = {.gpuInstanceId = NVML_VALUE_NOT_AVAILABLE_U32,
@@ -117,7 +116,7 @@ static void list_session(const struct form *form, nvmlDevice_t device, uint32_t 
         add_slot(form, device, index, gpu, &own, lists);
 }
 
-/* A card in MIG mode lists who is on its instances: of the session's ones, the session's processes. */
+/* A card in MIG mode lists the processes on its instances: here the session's processes on the session's instances. */
 static void list_instances(const struct form *form, nvmlDevice_t card, struct lists *lists)
 {
     unsigned most = 0;
@@ -133,7 +132,7 @@ static void list_instances(const struct form *form, nvmlDevice_t card, struct li
     }
 }
 
-/* The array is as long as `*count`, which becomes the number of processes. */
+/* Fill the caller's array, which has room for `*count`; sets `*count` to the number of processes. */
 static nvmlReturn_t answer(const struct lists *lists, unsigned int *count, void *infos)
 {
     unsigned room = *count;
@@ -189,7 +188,7 @@ LISTS(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
 LISTS(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
 LISTS(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
 
-/* A newer list, whose entries we do not know, is refused as by a driver that does not know it either. */
+/* A newer list, whose entries we do not know, is refused as a driver that does not know it would refuse it. */
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *wanted)
 {
     if (!real_nvml_ready() || !real_nvml(nvmlDeviceGetRunningProcessDetailList))

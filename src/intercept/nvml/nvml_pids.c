@@ -12,7 +12,7 @@
 
 #define NS_DEPTH_MAX 33 /* pid namespaces nest 32 deep (pid_namespaces(7)) */
 
-/* The pids of a process from the namespace of /proc inwards; 0 when it is not to be seen there. */
+/* The pids of a process, from the namespace of /proc inwards. Returns how many; 0 if /proc does not show the process. */
 static unsigned read_namespace_pids(pid_t pid, pid_t pids[static NS_DEPTH_MAX])
 {
     char path[40], line[512];
@@ -36,7 +36,7 @@ static unsigned read_namespace_pids(pid_t pid, pid_t pids[static NS_DEPTH_MAX])
     return count;
 }
 
-/* The pid here of the process that /proc shows under its outer one. */
+/* The caller's pid of a process that /proc shows under its outer pid; 0: /proc does not show it so. */
 static pid_t pid_by_namespaces(const struct ledger_owner *own, const struct ledger_owner *owner)
 {
     pid_t ours[NS_DEPTH_MAX], theirs[NS_DEPTH_MAX];
@@ -49,7 +49,7 @@ static pid_t pid_by_namespaces(const struct ledger_owner *own, const struct ledg
     return theirs[depth - 1];
 }
 
-/* The only process here that started at that moment: /proc of a container shows no outer pids. */
+/* The only process in /proc that started at that moment, for a container, whose /proc shows no outer pids; or 0. */
 static pid_t pid_by_start(const struct ledger_owner *owner)
 {
     pid_t found = 0;
@@ -62,7 +62,7 @@ static pid_t pid_by_start(const struct ledger_owner *owner)
         if (process_start_time(pid, &ticks) != 0 || ticks != owner->start_ticks)
             continue;
         if (found) {
-            found = 0; /* two of them: neither can be told */
+            found = 0; /* two of them: we cannot tell which one it is */
             break;
         }
         found = pid;

@@ -1,8 +1,8 @@
 /* dlsym.S - our dlsym and dlvsym.
  *
- * A name that is neither cu[A-Z]... nor nvml[A-Z]..., and either pseudo-handle (RTLD_DEFAULT 0, RTLD_NEXT -1), goes on
- * to the real one by a jump: stack and arguments are the caller's, so glibc sees the caller's return address. Other
- * calls go, by a jump too, to resolve_dlsym() in C, which then reads the same return address as its own. */
+ * It jumps to the real one for a name that is neither cu[A-Z]... nor nvml[A-Z]..., and for either pseudo-handle
+ * (RTLD_DEFAULT 0, RTLD_NEXT -1): stack and arguments are the caller's, so glibc sees the caller's return address. All
+ * other calls jump to resolve_dlsym() in C, which then reads the same return address as its own. */
 
 #if defined(__x86_64__)
 

@@ -1,13 +1,14 @@
-/* guard.h - locks that are given back whatever befalls the thread.
+/* guard.h - locks that a thread gives back even if it is cancelled.
  *
- * A thread that another one cancels (pthread_cancel) ends at the next call that waits or writes, whatever it holds; so it
- * cannot be cancelled while it has one of these locks, or between guard_begin() and guard_end(). Both may be nested. */
+ * When a thread is cancelled (pthread_cancel), it ends at its next call that waits or writes, whatever locks it
+ * holds. So a thread cannot be cancelled while it holds one of these locks, or between guard_begin() and guard_end().
+ * Both may be nested. */
 #pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
 
-/* How many of them the thread has begun, and what it was before the first. */
+/* How many guards the thread has begun, and its cancel state before the first. */
 extern __thread unsigned guard_depth;
 extern __thread int guard_before;
 
@@ -29,7 +30,7 @@ static inline void guard_lock(pthread_mutex_t *mutex)
     pthread_mutex_lock(mutex);
 }
 
-/* False: another thread has it. */
+/* False: another thread holds the lock. */
 static inline bool guard_trylock(pthread_mutex_t *mutex)
 {
     guard_begin();

@@ -23,7 +23,7 @@ static bool is_current(CUcontext context)
     return real(cuCtxGetCurrent) && real(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context;
 }
 
-/* A handler of a signal may have a stack of its own, which says nothing about that of the call that it interrupted. */
+/* A signal handler may have a stack of its own, which says nothing about the stack of the call that it interrupted. */
 static bool is_on_another_stack(void)
 {
     stack_t stack;
@@ -34,7 +34,7 @@ bool own_calls_is_program(const void *caller)
 {
     if (resolve_library_of(caller, RESOLVE_DRIVER_FILE))
         return false;
-    /* Stacks grow downwards: an outermost call below this one is no more. */
+    /* Stacks grow downwards: if the outermost call is below this one, the program has left it. */
     if ((uintptr_t)own_calls_outermost < (uintptr_t)__builtin_frame_address(0) && !is_on_another_stack())
         own_calls_depth = 0;
     return true;

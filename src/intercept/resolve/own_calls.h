@@ -1,4 +1,4 @@
-/* own_calls.h - calls of the driver that GPU Slice makes of its own accord, inside the program's threads.
+/* own_calls.h - calls to the driver that GPU Slice makes on its own, in the program's threads.
  *
  *   struct own_calls calls;
  *   if (!own_calls_begin(&calls, context))
@@ -6,9 +6,9 @@
  *   real(cuMemPoolTrimTo)(pool, 0);
  *   own_calls_end(&calls);
  *
- * A thread may be capturing a stream, it has a current context, and the driver may call hooked functions itself. So
- * between these two no call invalidates a capture, `context` is current, and hooks know that the program does not
- * call them. */
+ * The thread may be capturing a stream, and it may have a current context; and the driver may call hooked functions
+ * itself. So between own_calls_begin() and own_calls_end() no call invalidates a capture, `context` is current, and
+ * hooks know that the program does not call them. */
 #pragma once
 
 #include <stdatomic.h>
@@ -16,17 +16,17 @@
 
 #include "cuda/driver.h"
 
-/* How deep this thread is in calls that are part of another call: of our own, or of the driver inside a hook. Hooks
- * at depth 0 are called by the program. */
+/* How deep this thread is in calls that are part of another call: our own, or the driver's inside a hook. At depth 0,
+ * the program calls the hook. */
 extern __thread unsigned own_calls_depth;
-/* Where the outermost of these calls stands on the thread's stack. */
+/* Where on the thread's stack the outermost of these calls is. */
 extern __thread const void *own_calls_outermost;
 
 /* One deeper. */
 static inline void own_calls_enter(void)
 {
     if (own_calls_depth++ == 0) {
-        /* The place of a variable, not the frame's address: that would cost the whole hook a register. It is only
+        /* The address of a variable, not of the frame: that would cost the whole hook a register. The address is only
          * compared, so the compiler need not know that it outlives the variable. */
         char here;
         const void *stack = &here;
@@ -35,25 +35,26 @@ static inline void own_calls_enter(void)
     }
 }
 
-/* At a hook that `caller` called at a depth: whether the program did, and not the driver inside another hook. It does in
- * a handler of a signal, and after it has jumped out of a hook (siglongjmp). The second is seen by the stack, where it can be: then
- * the depth is 0 again. */
+/* For a hook that `caller` called at a depth above 0: whether the program called it, and not the driver inside
+ * another hook. The program does so in a signal handler, and after it has jumped out of a hook (siglongjmp). The
+ * stack shows the second case, where it can, and then the depth becomes 0 again. */
 bool own_calls_is_program(const void *caller);
 
 struct own_calls {
     CUstreamCaptureMode mode; /* the thread's own, to be restored */
-    bool has_pushed;          /* a context that was not current */
+    bool has_pushed;          /* the context was not current, and was pushed */
 };
 
-/* `context`: to be current meanwhile; NULL: whichever is. False, with nothing begun, if it cannot be made current. */
+/* `context` is the context to make current; NULL keeps the current one. False, with nothing begun, if it cannot be
+ * made current. */
 bool own_calls_begin(struct own_calls *calls, CUcontext context);
 void own_calls_end(struct own_calls *calls);
 
-/* Between them, where several contexts are needed one after the other. False: the context cannot be made current. */
+/* Between the two, where several contexts are needed one after the other. False: the context cannot be made current. */
 bool own_calls_push(CUcontext context);
 void own_calls_pop(void);
 
-/* The program captures a stream; and whether it ever did. */
+/* Whether the program ever captured a stream; and note that it does. */
 extern atomic_bool own_calls_captured;
 
 static inline void own_calls_note_capture(void)

@@ -1,7 +1,7 @@
-/* procaddress.c - the driver's own resolver, in its three forms.
+/* procaddress.c - hooks the driver's own resolver, in its three forms.
  *
- * The real one is asked with the caller's own arguments, so every failure, NULL argument and status is its
- * answer. Only a pointer it has written is looked at. */
+ * The real resolver gets the caller's own arguments, so every failure, NULL argument and status is answered by it. We
+ * look only at a pointer that it has written. */
 #include <sys/auxv.h>
 
 #include "intercept/resolve/hooks.h"
@@ -11,9 +11,9 @@
 
 typedef CUresult resolver(const char *name, void **function, int version, cuuint64_t flags);
 
-/* Whether a version that this table does not know yet still means the form we know: then the version we know
- * gives the same pointer. If not, it is a new form, perhaps of another signature, and no hook of ours may
- * take its place. */
+/* Whether a version that our table does not know yet still means the form that we know: then the version that we know
+ * gives the same pointer. If not, it is a new form, perhaps with another signature, and no hook of ours may replace
+ * it. */
 static bool is_known_form(resolver *ask, const char *name, const void *pointer, int version, cuuint64_t flags)
 {
     void *known = NULL;
@@ -71,7 +71,7 @@ static CUresult ask_v2_ptsz(const char *name, void **function, int version, cuui
     return real(cuGetProcAddress_v2_ptsz)(name, function, version, flags, NULL);
 }
 
-/* Without a flag it means the per-thread forms. */
+/* In this form, no flag means the per-thread functions. */
 CUresult cuGetProcAddress_v2_ptsz(const char *name, void **function, int version, cuuint64_t flags,
                                   CUdriverProcAddressQueryResult *status)
 {

@@ -1,4 +1,4 @@
-/* real.c - finding the driver and NVML, and their functions. */
+/* real.c - finds the driver and NVML, and their functions. */
 #include "intercept/resolve/real.h"
 
 #include <dlfcn.h>
@@ -10,16 +10,16 @@ _Atomic(void *) real_functions[CUDA_ENTRY_COUNT];
 _Atomic(void *) real_nvml_functions[NVML_ID_COUNT + 1];
 atomic_bool real_found, real_nvml_found;
 
-/* Whichever thread comes first decides which copy of a library is the one. */
+/* The first thread that finds a copy of a library decides that this copy is used. */
 static _Atomic(void *) driver_handle, nvml_handle;
 
-/* Every looked-up symbol of the driver, hooked or not. ABSENT: looked for in vain. */
+/* Every symbol of the driver that was looked up, hooked or not. ABSENT: the driver lacks it. */
 static _Atomic(void *) driver_functions[CUDA_ENTRY_COUNT];
 static _Atomic(void *) nvml_functions[NVML_ID_COUNT + 1];
 static char absent_mark;
 #define ABSENT ((void *)&absent_mark)
 
-/* Loading and looking up go to libc itself: a library behind us may have a dlopen of its own. */
+/* Loading and looking up call libc itself: a library behind us may have a dlopen of its own. */
 static void *open_loaded(const char *path)
 {
     return resolve_libc()->dlopen(path, RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
@@ -31,15 +31,14 @@ static void *open_library(const char *soname, bool load)
     return handle || !load ? handle : resolve_libc()->dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
 }
 
-/* What our own lookups found missing is no error of the program's: without this its next dlerror() would say
- * so. */
+/* Clear the error of our own lookups; otherwise the program's next dlerror() would return it. */
 static void forget_error(void)
 {
     resolve_libc()->dlerror();
 }
 
-/* Make `handle` the one in `place`, unless another is already there. The reference is kept for good: hooks
- * must not call into a library that has gone. */
+/* Store `handle` in `*place`, unless another is there already; returns the one that is there. The reference is kept
+ * for good, since hooks must not call into a library that is unloaded. */
 static void *keep_handle(_Atomic(void *) *place, void *handle)
 {
     void *kept = NULL;
@@ -73,8 +72,8 @@ void *real_nvml_function(int id)
     return handle ? look_up(&nvml_functions[id], handle, hook_nvml_symbols[id]) : NULL;
 }
 
-/* Whether a linked program's calls end in this library: only then does RTLD_NEXT, ours or another preloaded
- * library's, lead to it. Asked with symbols that nobody has a reason to hook. */
+/* Whether a linked program's calls end in this library. Only then does RTLD_NEXT, ours or another preloaded
+ * library's, lead to it. Tried with symbols that nobody has a reason to hook. */
 static bool is_linked(void *handle, const char *const probes[])
 {
     for (; *probes; probes++) {
@@ -85,7 +84,7 @@ static bool is_linked(void *handle, const char *const probes[])
     return false;
 }
 
-/* What our hook of `symbol` calls. */
+/* The function that our hook of `symbol` calls. */
 static void *next_in_line(const char *symbol, void *own, bool linked)
 {
     void *next = linked && own ? resolve_real_dlsym(RTLD_NEXT, symbol) : NULL;
@@ -168,7 +167,7 @@ nvmlReturn_t real_nvml_absent(void)
     return real_nvml_ready() ? NVML_ERROR_FUNCTION_NOT_FOUND : NVML_ERROR_LIBRARY_NOT_FOUND;
 }
 
-/* Whether `address` is in the library that `next` is in, and that is not the one of `own`. */
+/* Whether `address` is in the library that `next` is in, and `next` is not `own`. */
 static bool is_in_next(const void *next, const void *own, const void *address)
 {
     Dl_info there, here;

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* write(2) that leaves no SIGPIPE behind: the signal is blocked for this thread, and taken out again if the
- * write has raised it. */
+/* write(2) that leaves no SIGPIPE behind: the signal is blocked in this thread, and taken out again if the write has
+ * raised it. */
 static void write_quietly(int fd, const char *text, size_t bytes)
 {
     sigset_t pipe_signal, before, pending;
@@ -25,8 +25,8 @@ static void write_quietly(int fd, const char *text, size_t bytes)
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* vgpu.rs's TF_LOG_PATH: a file, or a folder for tf.log. Returns a descriptor, or -1. Opened for each line: there are few, and a
- * program may close all descriptors that it does not know. */
+/* Open vgpu.rs's TF_LOG_PATH: a file, or a folder in which tf.log is. Returns a descriptor, or -1. It is opened for
+ * each line, since lines are few and a program may close all descriptors that it does not know. */
 static int open_log(void)
 {
     const char *path = secure_getenv("TF_LOG_PATH");
@@ -40,7 +40,8 @@ static int open_log(void)
     return fd;
 }
 
-/* What keeps a program from its memory is told on standard error in any case. */
+/* Write one line: to TF_LOG_PATH if that can be opened, and otherwise to stderr. An important line, such as one about
+ * memory that the program does not get, goes to stderr in any case. */
 static void write_line(bool is_important, const char *format, va_list arguments)
 {
     static const char prefix[] = "gpuslice: ";

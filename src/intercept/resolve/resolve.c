@@ -1,4 +1,4 @@
-/* resolve.c - dlsym and dlvsym for the driver's and NVML's names. */
+/* resolve.c - answers dlsym and dlvsym for the driver's and NVML's names. */
 #include "intercept/resolve/resolve.h"
 
 #include <stddef.h>
@@ -22,7 +22,7 @@ const char *resolve_library_of(const void *address, const char *stem)
     return info.dli_fname;
 }
 
-/* Whether `pointer`, which is not our driver's, is another copy's. */
+/* Whether `pointer`, which is not from our driver, is from another copy of it. */
 static bool is_driver_copy(int id, const void *pointer)
 {
     if (!resolve_library_of(pointer, RESOLVE_DRIVER_FILE))
@@ -78,7 +78,7 @@ void *resolve_exported(const char *symbol, void *pointer, const void *caller)
     return id >= 0 ? exported_by_nvml(id, pointer, caller) : pointer;
 }
 
-/* A failed lookup is left as it is, with its error. */
+/* A failed lookup stays as it is, with its error. */
 static void *answer(const char *symbol, void *pointer, const void *caller)
 {
     return pointer ? resolve_exported(symbol, pointer, caller) : NULL;

@@ -1,4 +1,4 @@
-/* resolve_choose.c - choosing by the name asked and the pointer returned. */
+/* resolve_choose.c - chooses by the name that was asked and the pointer that was returned. */
 #include <string.h>
 
 #include "cuda/entry_points.h"
@@ -12,20 +12,20 @@ static struct resolve_choice chosen(const struct resolve_tables *tables, int id)
 struct resolve_choice resolve_choose(const struct resolve_tables *tables, const char *name, int version,
                                      cuuint64_t flags, const void *pointer)
 {
-    /* The usual case, and the right row where a driver exports one function under two symbols. */
+    /* The usual case; and the right row if a driver exports one function under two symbols. */
     int expected = cuda_entry_resolve(name, version, flags);
     if (expected >= 0 && tables->driver_function(expected) == pointer)
         return chosen(tables, expected);
 
-    /* A driver older or newer than the table answers with another form of the name. */
+    /* A driver that is older or newer than our table answers with another form of the name. */
     for (int id = 0; id < CUDA_ENTRY_COUNT; id++) {
         if (strcmp(cuda_entries[id].name, name) == 0 && tables->driver_function(id) == pointer)
             return chosen(tables, id);
     }
 
-    /* The driver answers with a function that it exports under no symbol. A hook of any class counts: launches
-     * are paced by what waits, captures and contexts tell. Our hook calls the driver's exported function: where
-     * the driver has none, the pointer has to stay. */
+    /* The driver answers with a function that it exports under no symbol. A hook of any class replaces it, since
+     * launches are paced by what the hooks of waits, captures and contexts tell. Our hook calls the driver's exported
+     * function; if the driver has none, the caller gets the pointer. */
     if (expected >= 0 && tables->hooks[expected] && tables->driver_function(expected))
         return (struct resolve_choice){.id = expected, .unknown = true};
     return (struct resolve_choice){.id = -1};

@@ -1,9 +1,9 @@
-/* resolve_symbols.c - the real dlsym and dlvsym, read from the loaded libraries' own symbol tables.
+/* resolve_symbols.c - finds the real dlsym and dlvsym in the loaded libraries' own symbol tables.
  *
- * The first dlsym of a process may come from a sanitizer's start-up, which has taken the place of
- * dl_iterate_phdr, strcmp and the like and cannot answer them yet. So this calls nobody: it walks the
- * loader's own list of objects, which holds libc and libdl from the start of the program to its end; later
- * ones come behind them. */
+ * The first dlsym of a process may come from a sanitizer's start-up. The sanitizer has replaced dl_iterate_phdr,
+ * strcmp and the like, and cannot answer them yet, so this file calls no library function. It walks the loader's own
+ * list of objects. libc and libdl are in it from the start of the program to its end, and objects that are loaded
+ * later come behind them. */
 #include <elf.h>
 #include <link.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 
 #include "intercept/resolve/resolve.h"
 
-/* The tables of one loaded object, from its dynamic section. */
+/* The symbol tables of one loaded object, from its dynamic section. */
 struct symbol_tables {
     ElfW(Addr) base;
     const char *names;
@@ -20,7 +20,7 @@ struct symbol_tables {
     const ElfW(Sym) * symbols;
     const ElfW(Half) * versions; /* NULL when the object has none */
     const uint32_t *gnu_hash;
-    const uint32_t *sysv_hash; /* Elf64_Word on both of our processors */
+    const uint32_t *sysv_hash; /* Elf64_Word on both processors that we support */
 };
 
 static bool is_same(const char *a, const char *b)
@@ -72,7 +72,7 @@ static bool tables_of(const struct link_map *object, struct symbol_tables *table
     return true;
 }
 
-/* A definition of `name` that an unversioned lookup would take: the hidden bit marks older versions. */
+/* Whether this is a definition of `name` that an unversioned lookup takes: the hidden bit marks older versions. */
 static bool is_default_definition(const struct symbol_tables *tables, uint32_t index, const char *name)
 {
     const ElfW(Sym) *symbol = &tables->symbols[index];
@@ -105,8 +105,8 @@ static uint32_t find_by_gnu_hash(const struct symbol_tables *tables, const char 
     }
 }
 
-/* DT_HASH: bucket and chain counts, buckets, chains. The chain count is the symbols' number; walking them all
- * needs no hash and happens once in a process's life. */
+/* DT_HASH: bucket and chain counts, buckets, chains. The chain count is the number of symbols. Looking at all of them
+ * needs no hash, and happens once in a process's life. */
 static uint32_t find_by_sysv_hash(const struct symbol_tables *tables, const char *name)
 {
     uint32_t symbol_count = tables->sysv_hash[1];
@@ -131,7 +131,7 @@ void *resolve_symbol_in(const char *soname, const char *symbol)
     return NULL;
 }
 
-/* dlsym.S: find, then go on. */
+/* In dlsym.S: find the real function, then jump to it. */
 extern __attribute__((visibility("hidden"))) resolve_dlsym_function resolve_first_dlsym;
 extern __attribute__((visibility("hidden"))) resolve_dlvsym_function resolve_first_dlvsym;
 
@@ -148,7 +148,7 @@ static void *absent_dlvsym(void *handle, const char *name, const char *version)
     return NULL;
 }
 
-/* In libc since glibc 2.34, in libdl before. */
+/* These functions are in libc since glibc 2.34, and in libdl before. */
 static void *find_in_libc(const char *symbol)
 {
     void *found = resolve_symbol_in("libc.so.6", symbol);
@@ -157,7 +157,7 @@ static void *find_in_libc(const char *symbol)
 
 void resolve_find_dlsym(void)
 {
-    /* Both are words that dlsym.S reads with plain loads; whoever sees the old value comes here too. */
+    /* dlsym.S reads both words with plain loads; a thread that still sees the old value comes here too. */
     void *dlvsym_found = find_in_libc("dlvsym"), *dlsym_found = find_in_libc("dlsym");
     __atomic_store_n(&resolve_real_dlvsym,
                      dlvsym_found ? (resolve_dlvsym_function *)dlvsym_found : absent_dlvsym,

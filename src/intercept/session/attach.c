@@ -20,7 +20,7 @@
 static struct attach_descriptor connection;
 static uint16_t connection_version; /* of the wire: what the daemon answered in */
 
-/* By the system call: the function is GLIBC_2.33. */
+/* By the system call: glibc's function is a symbol of GLIBC_2.33. */
 static int file_status(int fd, struct stat *status)
 {
     return (int)syscall(SYS_fstat, fd, status);
@@ -51,9 +51,9 @@ static bool has_threads(void)
     return stat("/proc/self/task", &status) != 0 || status.st_nlink > 2 + 1;
 }
 
-/* Out of the way of programs that expect low numbers, or use each number they like. In a program with threads the number
- * stays below 64, which every process has room for: to make room for more, the kernel waits until no thread looks at
- * the old table, 10 ms. */
+/* Move a descriptor out of the way of programs that expect low numbers, or that use any number they like. In a
+ * program with threads the number stays below 64, for which every process has room: to make room for more, the kernel
+ * waits until no thread looks at the old table, 10 ms. */
 static int move_up(int fd)
 {
     struct rlimit files;
@@ -102,8 +102,8 @@ int attach_connect(const struct session_settings *settings, int timeout_ms, stru
     return fd;
 }
 
-/* Map the two regions; the usage region of `previous` stays where it is when the daemon still uses that file.
- */
+/* Map the two regions. If the daemon still uses the file of `previous`'s usage region, that region stays where it is
+ * mapped. */
 static int map_ledger(const struct wire_welcome *welcome, const int fds[static 2],
                       const struct attachment *previous, struct attachment *attachment, struct error *error)
 {
@@ -185,7 +185,7 @@ static int say_hello(int fd, const struct session_settings *settings, const stru
     return result;
 }
 
-/* Whether an attempt to connect says that no daemon serves there, or none for us. */
+/* Whether a failure to connect means that no daemon serves there, or none that this process may reach. */
 static bool is_nobody_there(int result)
 {
     return result == -ENOENT || result == -ENOTDIR || result == -ECONNREFUSED || result == -EACCES ||
@@ -235,7 +235,7 @@ uint64_t attach_context_cost(uint32_t gpu, int timeout_ms)
         if (ready <= 0)
             return 0;
         if (wire_receive(connection.fd, &message, fds, &count) < 0) {
-            attach_close(); /* the daemon has gone, or speaks otherwise; the ledger stays ours */
+            attach_close(); /* the daemon has gone, or sends what we do not know; the ledger stays ours */
             return 0;
         }
         while (count)

@@ -16,7 +16,7 @@ static const char *value_of(const char *name, int index)
     return value && *value ? value : NULL;
 }
 
-/* Add one row. False when there is no room for it, or it is none. */
+/* Add one row. False when there is no room for it, or `value` has characters that no limit has. */
 static bool add_row(char *text, size_t bytes, const char *key, const char *value, const char *no_limit)
 {
     size_t used = strlen(text);

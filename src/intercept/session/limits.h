@@ -1,13 +1,13 @@
 /* limits.h - limits as the environment gives them to a process on its own: GPUSLICE_MEMORY_LIMIT and
  * GPUSLICE_COMPUTE_LIMIT.
  *
- *   2GiB                                    every GPU
- *   {"0": "2GiB", "GPU-3f…": 1073741824}    by NVML index or UUID, in any case; other GPUs have none: limit 0
+ *   2GiB                                    for every GPU
+ *   {"0": "2GiB", "GPU-3f…": 1073741824}    by NVML index, or by UUID in upper or lower case; other GPUs have the limit 0
  *
  *   {"0": "2GiB", "*": "1GiB"}              "*" is each GPU that no other row names
  *
- *   25%                                     every GPU; of a range like 20%..60% the upper end
- *   {"0": "25%", "GPU-3f…": 60}             the same, a bare number being a percentage; other GPUs have no cap */
+ *   25%                                     every GPU; of a range such as 20%..60%, the upper end counts
+ *   {"0": "25%", "GPU-3f…": 60}             the same; a bare number is a percentage; other GPUs have no cap */
 #pragma once
 
 #include <stdbool.h>
@@ -24,15 +24,15 @@ struct limit {
 };
 
 struct limits {
-    bool every_gpu; /* `every_gpu_amount` holds for each that no row names */
+    bool every_gpu; /* `every_gpu_amount` holds for each GPU that no row names */
     uint64_t every_gpu_amount;
     uint32_t count;
     struct limit rows[LEDGER_GPUS];
 };
 
-/* Read `text` as memory, and as shares of time. 0 or a negative errno. */
+/* Read `text` as limits of memory, and as shares of time. Return 0 or a negative errno. */
 int limits_parse(const char *text, struct limits *limits, struct error *error);
 int limits_parse_shares(const char *text, struct limits *limits, struct error *error);
 
-/* The limit of a GPU of this NVML index (-1: unknown) and UUID; false when it has none. */
+/* Find the limit of the GPU with this NVML index (-1: unknown) and UUID; false when it has none. */
 bool limits_find(const struct limits *limits, const uint8_t uuid[static 16], int index, uint64_t *amount);

@@ -13,7 +13,7 @@
 _Atomic(struct private_area *) private_area;
 static bool wiped_by_kernel;
 
-/* What private_at_fork() was given: one of each room above this one. */
+/* What private_at_fork() was given: one from each room above this one. */
 #define FORGETTERS 5
 static _Atomic(void (*)(void)) forgetters[FORGETTERS];
 

@@ -15,12 +15,12 @@
 
 #define SYSTEM_SOCKET "/run/gpuslice/attach.sock"
 #define FIRST_ATTACH_MS 10000 /* a program that was told to run in a session waits for its daemon */
-#define REATTACH_MS 1000      /* one that has a ledger can do without */
+#define REATTACH_MS 1000      /* a process that has a ledger can do without the daemon */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
-#define COME_AGAIN_NS UINT64_C(10000000) /* sooner than one daemon ends and another serves */
+#define COME_AGAIN_NS UINT64_C(10000000) /* less than from the end of one daemon until the next one serves */
 #define CONTEXT_COST_MS 200
 #define NO_MEMORY_LIMIT "18446744073709551615" /* LEDGER_UNLIMITED, as limits are written */
-/* Shorter than the daemon waits after a notice: what happens in between is seen by the same sample. */
+/* Shorter than the daemon waits after a notice, so that the same sample sees what happens in between. */
 #define NOTICE_PAUSE_NS UINT64_C(20000000)
 
 atomic_bool session_outside;
@@ -28,8 +28,8 @@ _Atomic uint64_t session_memory;
 
 static struct session_settings settings;
 static bool settings_read;
-static bool settings_ask;        /* nothing was said: the system daemon's rules decide */
-static const char *settings_bad; /* a variable that is too long, if there is one: fail closed */
+static bool settings_ask;        /* the environment says nothing: the system daemon's rules decide */
+static const char *settings_bad; /* a variable that is too long, or cannot be read; then it fails closed */
 
 const struct session_settings *session_settings(void)
 {
@@ -56,7 +56,7 @@ static bool read_variable(const char *name, char *value, size_t bytes)
     return text && *text;
 }
 
-/* What other systems' variables say, where nothing of ours is set. They never take a process out of a session. */
+/* Read other systems' variables, where ours are not set. They never take a process out of a session. */
 static void read_foreign(void)
 {
     if (*settings.session_id)
@@ -67,7 +67,7 @@ static void read_foreign(void)
     if (!*settings.compute &&
         !foreign_hami_limits("CUDA_DEVICE_SM_LIMIT", "100", settings.compute, sizeof(settings.compute)))
         settings_bad = "CUDA_DEVICE_SM_LIMIT";
-    if (foreign_limits_are_off()) { /* a rule of the daemon's may still name the process */
+    if (foreign_limits_are_off()) { /* a rule of the daemon may still name the process */
         settings.limit[0] = settings.compute[0] = '\0';
         settings_bad = NULL;
     }
@@ -131,7 +131,7 @@ static void say_refused(struct private_area *area, const struct error *error)
         report_once(&area->said_refused, "%s. All GPU memory is refused to this process", error->message);
 }
 
-/* What enters the process's charges in a new slot: of the room that charges (memory/). */
+/* Charges a new slot for what the process holds; the room that charges (memory/) registers it. */
 static _Atomic(void (*)(struct ledger_slot *)) move_charges;
 
 void session_when_slot_changes(void (*charge)(struct ledger_slot *slot))
@@ -139,7 +139,7 @@ void session_when_slot_changes(void (*charge)(struct ledger_slot *slot))
     atomic_store_explicit(&move_charges, charge, memory_order_relaxed);
 }
 
-/* What follows an attachment anew: of the agent. */
+/* Called after this process has attached again; the agent registers it. */
 static _Atomic(void (*)(void)) meet_daemon;
 
 void session_when_attached_anew(void (*meet)(void))
@@ -172,7 +172,7 @@ static bool same_gpus(const struct ledger_policy *one, const struct ledger_polic
     return true;
 }
 
-/* Attach, or attach anew. Under `deciding`. */
+/* Attach, or attach again. Under `deciding`. */
 static enum session_mode attach(struct private_area *area, const struct attachment *previous)
 {
     struct error error = {0};
@@ -208,7 +208,7 @@ static enum session_mode attach(struct private_area *area, const struct attachme
     atomic_store_explicit(&area->attachment, published,
                           memory_order_release); /* session_mode(), session_slot() */
     atomic_store_explicit(&area->mode, SESSION_INSIDE, memory_order_relaxed);
-    /* Should the epoch still differ, it is not ours to hurry. */
+    /* If the epoch still differs, do not try again at once. */
     atomic_store_explicit(&area->next_try_ns, previous ? monotonic_ns() + COME_AGAIN_NS : 0,
                           memory_order_relaxed);
     session_forget();
@@ -298,7 +298,8 @@ void session_notice(enum wire_notice_kind kind)
         !atomic_compare_exchange_strong_explicit(&area->noticed_ns, &last, now, memory_order_relaxed,
                                                  memory_order_relaxed))
         return;
-    /* The thread that has the lock waits for the daemon. If for the cost of a context, it gives notice itself, later. */
+    /* The thread that holds the lock waits for the daemon. If it waits for the cost of a context, it sends a notice
+     * itself afterwards. */
     int saved_errno = errno;
     if (guard_trylock(&area->deciding)) {
         attach_notice(kind);

@@ -5,14 +5,14 @@
  *   GPUSLICE_SESSION       attach to the daemon at GPUSLICE_IPC_SOCK, with GPUSLICE_IPC_TOKEN
  *   GPUSLICE_MEMORY_LIMIT  (or TENSOR_FUSION_CUDA_MEM_LIMIT) a ledger of our own, for this process alone
  *   GPUSLICE_COMPUTE_LIMIT (or TENSOR_FUSION_CUDA_UP_LIMIT) the same, with a cap on GPU time
- *                          (HAMi's and vgpu.rs's further variables: foreign.h)
- *   none of these          ask the system daemon once (or the one at GPUSLICE_IPC_SOCK) whether a rule of its
- *                          sessions.conf puts this process into a session; where none does, or nobody serves
- *                          there, the process passes straight through
+ *                          (more variables, of HAMi and vgpu.rs: foreign.h)
+ *   none of these          ask the system daemon (or the one at GPUSLICE_IPC_SOCK) once whether a rule of its
+ *                          sessions.conf puts this process into a session; if none does, or no daemon serves
+ *                          there, every call goes straight to the driver
  *
- * A process that should be in a session and cannot is refused all device memory, and says so once; it tries
- * again, at most once a second. One that is attached keeps its ledger whatever becomes of the daemon, and
- * attaches anew when it sees another epoch in it. */
+ * A process that should be in a session but cannot attach is refused all device memory, and says so once. It tries
+ * again, at most once a second. A process that has attached keeps its ledger whatever becomes of the daemon, and
+ * attaches again when it sees another epoch in the ledger. */
 #pragma once
 
 #include <stdatomic.h>
@@ -34,12 +34,12 @@ enum session_mode {
 
 extern atomic_bool session_outside;
 
-/* After session_mode() has decided. */
+/* Valid once session_mode() has decided. */
 const struct session_settings *session_settings(void);
 
 enum session_mode session_mode_slow(void);
 
-/* Where this process stands. When inside, session_slot() and session_gpu() may be called. */
+/* Whether this process is in a session. Only when it is inside may session_slot() and session_gpu() be called. */
 static inline enum session_mode session_mode(void)
 {
     if (atomic_load_explicit(&session_outside, memory_order_relaxed))
@@ -63,32 +63,33 @@ static inline struct ledger_slot *session_slot(void)
 
 /* Where this process's memory on a device is charged. */
 enum gpu_place {
-    PLACE_NOWHERE, /* no session, or the driver cannot tell: the call will fail, or is none of ours */
+    PLACE_NOWHERE, /* no session; or the driver cannot tell, and the call will fail or does not concern us */
     PLACE_ON_GPU,
     PLACE_FORBIDDEN, /* the session does not name the GPU, or the process could not attach */
 };
 
-/* The ledger's index of a GPU, or -1: the session does not name it. `ordinal` is CUDA's, or -1. */
+/* The ledger's index of a GPU; -1: the session does not name that GPU. `ordinal` is CUDA's, or -1. */
 int session_gpu(const uint8_t uuid[static 16], int ordinal);
 
-/* What a first context on `gpu` cost, by the daemon's measure or, in a process on its own, by NVML; 0 when nobody can
- * tell. May take 200 ms. */
+/* What the first context on `gpu` cost: measured by the daemon, or by NVML in a process on its own; 0 when it cannot
+ * be told. May take 200 ms. */
 uint64_t session_context_cost(uint32_t gpu);
 
-/* Tell the daemon that the driver took (or may have taken) memory of its own accord, or that memory was
- * refused: it compares with the card within 100 ms. Call it after the driver has answered. Never waits; may
- * be called in any mode, as often as one likes. */
+/* Tell the daemon that the driver took (or may have taken) memory on its own, or that memory was refused: the daemon
+ * compares the ledger with the card within 100 ms. Call this after the driver has answered. Never waits; may be
+ * called in any mode, and as often as wanted. */
 void session_notice(enum wire_notice_kind kind);
 
 bool session_is_standalone(void);
 
-/* The daemon gave this process another slot than it had: `charge` enters there what the process holds. What threads
- * reserve or release in the old one meanwhile is lost to the new one; it ends with the process. */
+/* Register `charge`, which is called when the daemon gave this process another slot than it had: it charges the new
+ * slot for what the process holds. What threads reserve or release in the old slot meanwhile is not carried over to
+ * the new one, until the process ends. */
 void session_when_slot_changes(void (*charge)(struct ledger_slot *slot));
 
-/* This process has attached anew, to a daemon that may be another: `meet` is called. */
+/* Register `meet`, which is called when this process has attached again, perhaps to another daemon. */
 void session_when_attached_anew(void (*meet)(void));
 
-/* Changes whenever what threads remember of contexts and GPUs may have become wrong. */
+/* Changes whenever what threads remember about contexts and GPUs may have become wrong. */
 extern _Atomic uint64_t session_memory;
 void session_forget(void);

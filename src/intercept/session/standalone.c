@@ -11,18 +11,18 @@
 #include "intercept/resolve/real.h"
 #include "intercept/session/limits.h"
 
-/* NVML shows that many processes on a GPU at most; of more, none is looked at. */
+/* If NVML shows more processes than this on a GPU, none of them is looked at. */
 #define PROCESSES_MOST 256u
 
-/* Read once; a forked child finds them here when it makes a ledger of its own. Without a word about memory
- * there is no limit to it, nor a cap without one about compute. */
+/* Of this process; standalone_open() reads them from the settings. Where the settings say nothing about memory, it is
+ * not limited; where they say nothing about compute, there is no cap. */
 static struct limits memory, compute;
 
 /* What GPUSLICE_OVERSUBSCRIBE says. */
 static enum ledger_engine engine;
 static uint64_t move_us;
 
-/* By index in the policy: ten-thousandths of the time. Filled before its GPU is in the policy. */
+/* The cap of each GPU of the policy, in ten-thousandths of the time; set before the GPU is in the policy. */
 static _Atomic uint32_t caps[LEDGER_GPUS];
 
 static void *private_memory(size_t bytes)
@@ -98,7 +98,7 @@ int standalone_open(const struct session_settings *settings, struct lock *lock, 
     return 0;
 }
 
-/* A GPU, or a MIG instance, in NVML; nvmlShutdown() must follow if it is found. */
+/* Find a GPU, or a MIG instance, in NVML. If it is found, the caller must call nvmlShutdown(). */
 static bool find_in_nvml(const uint8_t uuid[static 16], nvmlDevice_t *device)
 {
     char text[GPU_UUID_TEXT];
@@ -114,8 +114,8 @@ static bool find_in_nvml(const uint8_t uuid[static 16], nvmlDevice_t *device)
     return false;
 }
 
-/* NVML's index of a GPU. CUDA's ordinal does where NVML cannot be asked: without CUDA_VISIBLE_DEVICES, they
- * differ only where CUDA puts the fastest GPU first. */
+/* NVML's index of a GPU. CUDA's ordinal does if NVML cannot be asked: without CUDA_VISIBLE_DEVICES, the two differ
+ * only where CUDA puts the fastest GPU first. */
 static int nvml_index(const uint8_t uuid[static 16], int ordinal)
 {
     nvmlDevice_t device;
@@ -128,7 +128,7 @@ static int nvml_index(const uint8_t uuid[static 16], int ordinal)
     return ordinal;
 }
 
-/* What NVML shows for this process on a GPU; 0 where it does not. */
+/* The bytes that NVML shows for this process on a GPU; 0 if it shows none. */
 static uint64_t shown_bytes(nvmlDevice_t device)
 {
     char entries[PROCESSES_MOST * NVML_ENTRY_BYTES_MOST];
@@ -144,7 +144,7 @@ static uint64_t shown_bytes(nvmlDevice_t device)
     size_t length = result == NVML_SUCCESS ? nvml_entries_length(entries, PROCESSES_MOST, count) : 0;
     uint64_t sum = 0;
     for (unsigned i = 0; length && i < count; i++) {
-        nvmlProcessInfo_v1_t head; /* how all forms begin */
+        nvmlProcessInfo_v1_t head; /* all forms begin like this one */
         memcpy(&head, entries + i * length, sizeof(head));
         if (head.pid == (unsigned)getpid() && head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64)
             sum += head.usedGpuMemory;
@@ -154,7 +154,7 @@ static uint64_t shown_bytes(nvmlDevice_t device)
 
 uint64_t standalone_context_cost(const struct ledger_slot *slot, uint32_t gpu)
 {
-    /* Ours alone, and writable: every other policy is the daemon's. */
+    /* This policy is ours alone, and writable; all others are the daemon's. */
     struct ledger_policy *policy = (struct ledger_policy *)(uintptr_t)slot->ledger.policy;
     nvmlDevice_t device;
     if (atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed) == LEDGER_UNLIMITED ||
@@ -178,7 +178,7 @@ static bool names_an_index(const struct limits *limits)
 
 int standalone_add_gpu(struct ledger *ledger, const uint8_t uuid[static 16], int ordinal)
 {
-    /* Ours alone, and writable: every other policy is the daemon's. */
+    /* This policy is ours alone, and writable; all others are the daemon's. */
     struct ledger_policy *policy = (struct ledger_policy *)(uintptr_t)ledger->policy;
     uint64_t bytes, cap = SHARE_WHOLE;
     uint32_t index = policy->gpu_count;

@@ -16,7 +16,7 @@ struct visible_memory visible_memory_of(enum gpu_place place, uint32_t gpu, stru
     bool is_unlimited = limit == LEDGER_UNLIMITED;
     uint64_t total =
         is_unlimited || !ledger->policy->may_pass_card ? smaller(limit, card.total_bytes) : limit;
-    /* Others leave for what it asks for. */
+    /* Where memory can leave the card, that of others does, to make room for what this program asks for. */
     bool has_all = ledger->policy->engine != LEDGER_ENGINE_PLAIN;
     uint64_t used, unseen = ledger_unseen(ledger->policy, gpu);
     if (__builtin_add_overflow(ledger_used(ledger, gpu), unseen, &used))

@@ -24,7 +24,8 @@ static void *reserve_pages(uint64_t bytes, int protection)
     return pages;
 }
 
-/* Chunks follow each other, so their addresses are reserved at first: as many as can be had, from where huge pages can be mapped. */
+/* Chunks follow each other, so addresses for all of them are reserved first: as many as can be had, from an address
+ * on where huge pages can be mapped. */
 static bool reserve(struct arena *arena)
 {
     if (!arena->taken)
@@ -76,8 +77,8 @@ bool arena_give_back_chunk(struct arena *arena)
     return true;
 }
 
-/* A file of memory that is there, not only promised. By the system calls: the functions are GLIBC_2.27 and younger, or
- * write where the file system cannot. */
+/* A file whose memory is allocated, not only promised. By the system calls, since glibc's functions are of GLIBC_2.27
+ * and later, or write to the file where the file system cannot allocate. */
 static int make_chunk(void)
 {
     int fd = (int)syscall(SYS_memfd_create, "gpuslice-arena", MFD_CLOEXEC);
@@ -151,7 +152,7 @@ static bool is_taken(const struct arena *arena, uint64_t grain)
     return arena->taken[grain / 64] >> (grain % 64) & 1;
 }
 
-/* `count` free grains in a row in [from, to); `to` where there are none. */
+/* The first of `count` free grains in a row in [from, to); `to` if there are none. */
 static uint64_t find_free(const struct arena *arena, uint64_t from, uint64_t to, uint64_t count)
 {
     uint64_t run = 0;

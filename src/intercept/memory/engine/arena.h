@@ -1,11 +1,11 @@
 /* arena.h - the host memory that holds a process's evicted extents.
  *
- * chunk   a file of memory that is there, mapped behind the one before. The session's daemon gives them; a process on its
- *         own makes them, of ARENA_CHUNK_BYTES
+ * chunk   a file of memory that is allocated already, mapped behind the chunk before. The session's daemon gives
+ *         chunks; a process on its own makes them, of ARENA_CHUNK_BYTES
  * place   where an extent's copy is: a run of grains, which may span chunks
  *
- * Nothing is copied to memory that is not there yet: an arena without room says so, and the out-of-memory killer is never
- * met. Chunks are page-locked as they come, long before they are copied to. */
+ * Nothing is copied to memory that is not allocated yet: an arena without room says so, and the out-of-memory killer
+ * is never involved. Chunks are page-locked as they come, long before anything is copied to them. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,40 +19,42 @@
 
 struct arena_chunk {
     uint64_t begin, bytes;
-    CUcontext context; /* that page-locked it; NULL: it is not */
+    CUcontext context; /* the context that page-locked it; NULL: it is not page-locked */
 };
 
 struct arena {
-    unsigned char *base;        /* where the chunks are mapped; NULL: nothing was made yet */
+    unsigned char *base;        /* where the chunks are mapped; NULL: nothing was reserved yet */
     uint64_t reserved_bytes;    /* of addresses from `base` on */
-    uint64_t ready_bytes;       /* of memory */
-    uint64_t taken_bytes;       /* of that, by places */
-    uint64_t limit_bytes;       /* it never has more; 0: none */
+    uint64_t ready_bytes;       /* of memory, in chunks */
+    uint64_t taken_bytes;       /* of that memory, by places */
+    uint64_t limit_bytes;       /* the most that it may have; 0: no limit */
     struct arena_chunk *chunks; /* of ARENA_CHUNKS_MAX */
     uint32_t chunk_count;
-    bool is_given;        /* it does not grow by itself: the session's daemon gives chunks */
+    bool is_given;        /* the session's daemon gives chunks, so the arena does not grow by itself */
     uint64_t *taken;      /* a bit for each grain */
     uint64_t search_from; /* the grain behind the last place that was taken */
 };
 
-/* Map a chunk, of a multiple of ARENA_GRAIN_BYTES; the descriptor stays the caller's. 0 or a negative errno. */
+/* Map a chunk. `bytes` is a multiple of ARENA_GRAIN_BYTES; the caller keeps the descriptor. 0 or a negative errno. */
 int arena_take_chunk(struct arena *arena, int fd, uint64_t bytes);
 
-/* The last chunk, in which no place is: in the context that page-locked it, if one did, its memory goes back to the system. False
- * where the driver keeps it. */
+/* Give the last chunk, in which there is no place, back to the system. If a context page-locked the chunk, that
+ * context must be current. False if the driver keeps the chunk. */
 bool arena_give_back_chunk(struct arena *arena);
 
-/* Have `bytes` without a place. False, with what it had before, where there is no memory for that. */
+/* Make sure that the arena has memory for `bytes` more than its places take; adds chunks if it may. False if there is
+ * no memory for that. */
 bool arena_has_room(struct arena *arena, uint64_t bytes);
 
-/* A place for `bytes`, all of it side by side; ARENA_NOWHERE where there is none. */
+/* Take a place for `bytes`, all side by side. Returns ARENA_NOWHERE if there is none. */
 uint64_t arena_take(struct arena *arena, uint64_t bytes);
 void arena_give_back(struct arena *arena, uint64_t place, uint64_t bytes);
 
-/* How many of the `bytes` at `place` lie in one chunk: no copy spans two, as each is page-locked for itself. */
+/* How many of the `bytes` at `place` lie in one chunk. A copy must not span two chunks, since each is page-locked by
+ * itself. */
 uint64_t arena_in_one_chunk(const struct arena *arena, uint64_t place, uint64_t bytes);
 
-/* Page-lock, in the current context, what is not: copies then run at the speed of the link. */
+/* Page-lock, in the current context, the chunks that are not page-locked: copies then run at the speed of the link. */
 void arena_lock_pages(struct arena *arena, CUcontext current);
-/* The context has gone, and what it had page-locked is so no more. */
+/* The context is gone, so what it had page-locked is not page-locked any more. */
 void arena_forget_context(struct arena *arena, CUcontext context);

@@ -3,9 +3,9 @@
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
-#define PITCH_BYTES 512u /* what rows are multiples of, on all cards so far (measure) */
+#define PITCH_BYTES 512u /* rows are multiples of this, on all cards so far (measure) */
 
-/* That of one row. */
+/* Have the driver choose the pitch, for an allocation of one row. */
 static CUresult choose_pitch(const struct allocation *wanted)
 {
     CUdeviceptr row;

@@ -1,13 +1,14 @@
-/* as_driver.h - what engines that put other memory in the place of device memory do as the driver would have done. */
+/* as_driver.h - for engines that put other memory in place of device memory: what they do as the driver would have
+ * done it. */
 #pragma once
 
 #include "intercept/memory/allocation.h"
 
-/* The pitch that the driver would choose for a pitched allocation, and the bytes that it then has. What the driver
- * answers to it; on a card that is full it is not asked. */
+/* Find the pitch that the driver would choose for a pitched allocation, and how many bytes that takes. Returns what
+ * the driver answers; on a full card the pitch is computed without the driver. */
 CUresult as_driver_pitch(const struct allocation *wanted, uint64_t *bytes);
 
-/* A free in stream order: whether the stream is being captured, in which the driver refuses what no graph has allocated;
- * and wait for what the stream was given. */
+/* For a free in stream order: whether the stream is being captured, in which the driver refuses to free what no graph
+ * has allocated; and wait for the stream's work. */
 bool as_driver_is_captured(enum release_way way, CUstream stream);
 CUresult as_driver_wait_for_stream(enum release_way way, CUstream stream);

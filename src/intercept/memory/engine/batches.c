@@ -1,14 +1,14 @@
-/* batches.c - one context's extents move, batch by batch (move.h). */
+/* batches.c - moves one context's extents, batch by batch (move.h). */
 #include "base/clock.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/move.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
-#define DIGESTER_TRIES 4u               /* the first extent has left before the fourth batch is prepared */
-#define PIECE_BYTES (UINT64_C(2) << 20) /* of one copy: the link begins while the next is submitted */
+#define DIGESTER_TRIES 4u               /* by the fourth batch, the first extent has left */
+#define PIECE_BYTES (UINT64_C(2) << 20) /* of one copy: the link starts while the next copy is submitted */
 
-#define BATCH_PART 32 /* of all, to begin with */
+#define BATCH_PART 32 /* batches begin as this part of the whole */
 #define BATCH_LEAST_BYTES (UINT64_C(4) << 20)
 #define BATCH_LARGE_BYTES (UINT64_C(128) << 20)
 #define BATCH_LARGE_PART 8
@@ -21,7 +21,8 @@ void move_size_batches(struct move *move, uint64_t all_bytes)
     move->batch_most_bytes = large > BATCH_LARGE_BYTES ? large : BATCH_LARGE_BYTES;
 }
 
-/* The copies of one are done. What was not copied says nothing about how long copies take. */
+/* Called when a batch's copies are done. Extents that were not copied say nothing about how long copies take, so a
+ * batch of mostly those does not count. */
 static void resize_batches(struct move *move, const struct batch *batch)
 {
     uint64_t now_ns = monotonic_ns();
@@ -31,7 +32,6 @@ static void resize_batches(struct move *move, const struct batch *batch)
     move->batch_done_ns = now_ns;
 }
 
-/* Where it can be copied from and to. */
 CUresult move_open(struct extent *extent)
 {
     return extent->address || extent->program.window ? CUDA_SUCCESS : mapping_open(extent);
@@ -64,8 +64,8 @@ bool move_takes(const struct move *move, const struct direction *direction, uint
     return extent->is_used && move_goes_this_way(move, extent) && direction->is_to_move(extent);
 }
 
-/* Digests need a little memory of the card. Where it is full, there is some when the first extent has left: so batches are
- * of one extent until there are digests, or it was tried often enough. */
+/* Digests need a little memory on the card. If the card is full, there is some once the first extent has left. So
+ * batches are of one extent each until there is a digester, or it was tried often enough. */
 static void try_digester(struct move *move, const struct direction *direction)
 {
     if (!direction->prepare || move->digester.results || !move->digester_tries)
@@ -74,8 +74,8 @@ static void try_digester(struct move *move, const struct direction *direction)
     move->digester_tries = move->digester.results ? 0 : move->digester_tries - 1;
 }
 
-/* The extents behind `last` that move, up to the batch's size. What they need before their copies is done while those of
- * `last` still run. */
+/* The next extents behind `last` that move, up to the batch's size. What they need before their copies is done here,
+ * while the copies of `last` still run. */
 static struct batch next_batch(struct move *move, const struct direction *direction, const struct batch *last)
 {
     const struct extents *extents = &move->swap->extents;
@@ -137,7 +137,7 @@ static CUresult move_batches(struct move *move, const struct direction *directio
     return result;
 }
 
-/* When this returns, nothing of it goes on. */
+/* Move by one way. When this returns, no copy goes on. */
 static CUresult go(struct move *move, const struct direction *direction)
 {
     CUresult result = tools_find(move->way->context, &move->tools), ended;
@@ -149,7 +149,7 @@ static CUresult go(struct move *move, const struct direction *direction)
     digester_end(&move->digester);
     ended = real(cuStreamSynchronize)(move->tools->copies);
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
-        mapping_close(extent); /* where something failed */
+        mapping_close(extent); /* those that were left open by a failure */
     return result == CUDA_SUCCESS ? ended : result;
 }
 

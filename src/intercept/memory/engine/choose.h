@@ -1,7 +1,8 @@
-/* choose.h - which engine the process has: what the policy of its session says. */
+/* choose.h - chooses the engine of the process: the one that its session's policy names. */
 #pragma once
 
 #include "cuda/driver.h"
 
-/* With the process's first context, which is current or not, and before its first allocation. Later calls change nothing. */
+/* Call it with the process's first context, current or not, and before the first allocation. Later calls change
+ * nothing. */
 void engine_choose(CUcontext context);

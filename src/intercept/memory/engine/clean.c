@@ -11,7 +11,7 @@
 #define BLOCKS 1024u /* several for each multiprocessor of the largest cards */
 #define THREADS 256u
 
-#define COMPARED_BYTES (UINT64_C(8) << 20) /* at a time */
+#define COMPARED_BYTES (UINT64_C(8) << 20) /* compared at a time */
 
 enum clean_mode clean_mode_read(void)
 {
@@ -50,7 +50,7 @@ bool clean_is_same(const struct swap_tools *tools, CUdeviceptr address, const st
     return is_same;
 }
 
-/* The kernel in the current context, loaded at the first use. */
+/* Find the kernel in the current context; it is loaded at the first use. */
 static bool find_function(struct swap_tools *tools)
 {
     CUmodule module;

@@ -1,16 +1,18 @@
-/* clean.h - extents that have not changed since their copy was made need not be copied again.
+/* clean.h - finds extents that have not changed since their copy was made, and so need not be copied again.
  *
- * digest    128 bits of what an extent holds, by a kernel of ours on the GPU: taken just before each copy out, and kept
- *           with the copy, which stays in the arena after the restore
- * digester  that kernel in one context, with memory for what it finds
+ * digest    128 bits computed from an extent's contents by a kernel of ours on the GPU, just before each copy out, and
+ *           kept with the copy, which stays in the arena after the restore
+ * digester  that kernel in one context, with memory for its results
  *
- * trust     GPUSLICE_UNCHANGED: what the digest says is believed
- * verify    what it says has not changed is copied out as well, and compared with the copy byte by byte
- * copy      no digests are taken, and everything is copied
+ * The modes, by GPUSLICE_UNCHANGED:
  *
- * Two different contents have the same digest once in 2^128, as far as nobody makes them to: only the program itself and
- * its GPU write to memory that moves (what others may reach is pinned). Where the kernel cannot be loaded, or memory for
- * results is short, everything is copied. */
+ * trust     what the digest says is believed
+ * verify    what the digest says has not changed is compared with its copy byte by byte, and copied if it differs
+ * copy      no digests are computed, and everything is copied
+ *
+ * Two different contents have the same digest once in 2^128, as long as nobody constructs them: only the program
+ * itself and its GPU write to memory that moves (what others may reach is pinned). Where the kernel cannot be loaded,
+ * or there is no memory for the results, everything is copied. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,26 +25,29 @@
 
 enum clean_mode { CLEAN_TRUST, CLEAN_VERIFY, CLEAN_COPY };
 
-/* What GPUSLICE_UNCHANGED says; what cannot be read is said on stderr, and everything is copied. */
+/* Read GPUSLICE_UNCHANGED. For a value that it does not know it prints a line on stderr, and returns CLEAN_COPY. */
 enum clean_mode clean_mode_read(void);
 
-/* Whether the `bytes` at `address` are those at `place` in the arena, by a compare of all. Uses the digests' stream. */
+/* Whether the `bytes` at `address` are those at `place` in the arena, compared byte by byte. Uses the stream for
+ * digests. */
 bool clean_is_same(const struct swap_tools *tools, CUdeviceptr address, const struct arena *arena,
                    uint64_t place, uint64_t bytes);
 
 struct digester {
     CUfunction function;
     CUstream stream;
-    CUdeviceptr results; /* of `room` digests; 0: there is none */
-    struct digest *seen; /* the same on the host */
+    CUdeviceptr results; /* of `room` digests; 0: the digester computes none */
+    struct digest *seen; /* the results on the host */
     uint32_t room, count;
 };
 
-/* In the current context, whose tools these are, for up to `room` digests at a time. Without success it is one that does nothing. */
+/* Begin in the current context, whose tools these are, with room for `room` digests at a time. If that fails, the
+ * digester computes none. */
 void digester_begin(struct digester *digester, struct swap_tools *tools, uint32_t room);
 void digester_end(struct digester *digester);
 
-/* Begin to take digests; of each extent, which then has this number; and wait for all of them. False: there are none. */
+/* Begin a round of digests; add an extent, whose digest gets this number; wait for all of the round. False: it
+ * failed, and there are no digests. */
 bool digester_start(struct digester *digester);
 bool digester_add(struct digester *digester, CUdeviceptr address, uint64_t bytes, uint32_t *number);
 bool digester_finish(struct digester *digester);

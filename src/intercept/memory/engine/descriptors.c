@@ -21,7 +21,7 @@
 
 #define DESCRIPTORS_MAX 65536u
 #define STACK_BYTES (64u << 10)
-#define SERVED_SECONDS 1 /* one who asks and does not say for what */
+#define SERVED_SECONDS 1 /* how long a caller may take to say what it wants */
 #define FETCH_SECONDS 5
 
 struct handed_out {
@@ -29,7 +29,7 @@ struct handed_out {
     struct attach_descriptor descriptor;
 };
 
-/* Of this process; a forked child has nothing of it. */
+/* All of this belongs to this process; a forked child starts without it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct handed_out *table; /* of DESCRIPTORS_MAX */
 static uint32_t end_of_table;
@@ -78,7 +78,7 @@ union control {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-/* A message of one byte, with a descriptor or without. */
+/* Send one byte, with a descriptor or (-1) without. */
 static void answer(int fd, int handed_out)
 {
     union control control = {.bytes = {0}};
@@ -109,7 +109,7 @@ static void serve(int fd)
     pthread_mutex_unlock(&lock);
 }
 
-/* Until the program closes the socket. */
+/* Serves until the program closes the socket. */
 static void *serve_all(void *unused)
 {
     (void)unused;
@@ -170,9 +170,9 @@ static int start(void)
     return -EAGAIN;
 }
 
-/* --- For everyone ---------------------------------------------------------------------------------- */
+/* --- Called from other files ----------------------------------------------------------------------- */
 
-/* A forked child has it too, to close what it inherited. */
+/* A forked child keeps this memory, so that it can close the descriptors that it inherited. */
 static bool make_table(void)
 {
     void *memory = mmap(NULL, DESCRIPTORS_MAX * sizeof(*table), PROT_READ | PROT_WRITE,

@@ -4,9 +4,9 @@
  * swap    physical memory of ours behind addresses that stay, so that it can leave the card and come back (swap.h)
  * managed managed memory, which the driver pages (managed.h)
  *
- * The road (road.h) charges and records. For what is charged by a size that the program names, the engine has the memory
- * made and taken back, and answers what the program asks about addresses. Everything else is the driver's. An engine is
- * fixed before the process's first allocation. One that puts memory at addresses of its own makes what alloc.def says
+ * The road (road.h) charges and records. The engine makes and takes back what is charged by a size that the program
+ * names, and answers what the program asks about addresses. Everything else is the driver's. A process's engine is
+ * fixed before its first allocation. An engine that puts memory at addresses of its own makes what alloc.def marks
  * MOVES, and passes the rest on to plain. */
 #pragma once
 
@@ -15,9 +15,9 @@
 #include "intercept/memory/allocation.h"
 #include "intercept/resolve/real.h"
 
-/* The program's own physical memory and addresses. */
+/* Calls about the program's own physical memory and addresses. */
 struct engine_vmm {
-    /* What the driver would do and answer. */
+    /* As the driver would do and answer. */
     CUresult (*reserve)(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
                         unsigned long long flags);
     CUresult (*free_addresses)(CUdeviceptr address, size_t bytes);
@@ -28,46 +28,46 @@ struct engine_vmm {
     CUresult (*get_access)(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
     CUresult (*retain)(CUmemGenericAllocationHandle *handle, void *address);
     CUresult (*properties)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
-    /* Somebody else gets hold of the memory, so it stays where it is from now on. In place of the program's handle, the
-     * driver's. Both may wait at the gate. */
+    /* Another process or device gets access to the memory, so it stays where it is from now on. Replaces the
+     * program's handle by the driver's. Both functions may wait at the gate. */
     CUresult (*pin)(CUmemGenericAllocationHandle *handle);
-    void (*pin_range)(CUdeviceptr address, size_t bytes); /* of all allocations that lie there */
-    /* cuPointerSetAttribute, of all of the allocation. */
+    void (*pin_range)(CUdeviceptr address, size_t bytes); /* all allocations that lie there */
+    /* cuPointerSetAttribute, for the whole allocation. */
     CUresult (*set_attribute)(const void *value, CUpointer_attribute which, CUdeviceptr address);
 };
 
-/* Memory pools. What is not said here is the driver's, as the handles are. */
+/* Calls about memory pools. What is not here, such as handles, is the driver's. */
 struct engine_pools {
-    /* What the driver would do and answer. */
+    /* As the driver would do and answer. */
     CUresult (*get_attribute)(CUmemoryPool pool, CUmemPool_attribute which, void *value);
     CUresult (*set_attribute)(CUmemoryPool pool, CUmemPool_attribute which, void *value);
     CUresult (*set_access)(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count);
     CUresult (*trim)(CUmemoryPool pool, size_t keep_bytes);
     CUresult (*destroy)(CUmemoryPool pool);
-    /* Whether what is charged for it can leave the card. */
+    /* Whether what the pool is charged for can leave the card. */
     bool (*moves)(CUmemoryPool pool);
-    /* The program has made one. */
+    /* The program has made a pool. */
     void (*made)(CUmemoryPool pool, const CUmemPoolProps *properties);
-    /* The program has waited for work of its own, and pools give back what they may. */
+    /* The program has waited for its own work, so pools give back what they may. */
     void (*waited)(void);
 };
 
 struct engine {
-    /* Pointers are entered in the range map: the engine answers by it. */
+    /* Pointers are entered in the range map, by which the engine answers. */
     bool uses_ranges;
-    /* NVML shows nothing of the pointers that it makes for rows that MOVE. */
+    /* NVML shows nothing of the pointers that the engine makes for rows that MOVE. */
     bool is_hidden;
-    /* It has no pools: what programs allocate in a stream's order, and from no pool that they name, is linear memory. */
+    /* The engine has no pools: an allocation in a stream's order that names no pool is made as linear memory. */
     bool has_no_pools;
 
-    /* What the driver would do and answer. `context`: that the memory goes with. */
+    /* As the driver would do and answer. `context` is the context that the memory goes with. */
     CUresult (*allocate)(const struct allocation *wanted, CUcontext context);
     CUresult (*release)(enum release_way way, uint64_t key, CUstream stream);
-    /* There is a new context, and the program has nothing in it yet. NULL: nothing is to be done. */
+    /* There is a new context, in which the program has made nothing yet. NULL: nothing needs to be done. */
     void (*meet_context)(CUcontext context);
-    /* The context is gone, and the records of all that was its own with it. NULL: nothing is left to be done. */
+    /* The context is gone, and so are the records of all that belonged to it. NULL: nothing needs to be done. */
     void (*forget_context)(CUcontext context);
-    /* Whether it put physical memory of its own there, of which the program knows nothing. NULL: it has none. */
+    /* Whether the engine put physical memory there that the program does not know of. NULL: it never does. */
     bool (*has_physical_memory)(CUdeviceptr address);
     CUresult (*address_range)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address);
     CUresult (*pointer_attribute)(void *value, CUpointer_attribute which, CUdeviceptr address);
@@ -75,7 +75,8 @@ struct engine {
                                    CUdeviceptr address);
     const struct engine_vmm *vmm;
     const struct engine_pools *pools; /* NULL: the driver's */
-    /* The device `peer` may reach all of the process's memory on `device` from now on. NULL: the driver sees to that. */
+    /* From now on the device `peer` may reach all of the process's memory on `device`. NULL: the driver takes care of
+     * that. */
     void (*open_to_peer)(CUdevice device, CUdevice peer);
     /* cuIpcGetMemHandle. NULL: the driver's. */
     CUresult (*ipc_handle)(CUipcMemHandle *handle, CUdeviceptr address);
@@ -85,7 +86,7 @@ extern const struct engine engine_plain;
 extern const struct engine_vmm plain_vmm;
 extern const struct engine_pools plain_pools;
 
-/* This process's: plain, unless another one was chosen with its first context. */
+/* This process's engine: plain, unless another one was chosen with the first context. */
 extern const struct engine *_Atomic engine_in_use;
 
 static inline const struct engine *engine_of_process(void)
@@ -99,12 +100,12 @@ static inline const struct engine_pools *engine_pools(void)
     return pools ? pools : &plain_pools;
 }
 
-/* What the driver does and answers, by any way. */
+/* Have the driver do it, by any way. Returns what the driver answers. */
 CUresult plain_allocate_by_row(const struct allocation *wanted);
 CUresult plain_release_by_row(enum release_way way, uint64_t key, CUstream stream);
 
-/* Programs call two ways in their loops: these go to the driver from here, as each call by a pointer, and each from file
- * to file, costs nanoseconds. */
+/* Programs call two of the ways in their loops. Those go to the driver directly from here, since a call through a
+ * pointer, or into another file, costs nanoseconds. */
 static inline CUresult plain_allocate(const struct allocation *wanted)
 {
     return wanted->way == WAY_cuMemAlloc_v2 ? real(cuMemAlloc_v2)(wanted->got, wanted->bytes)

@@ -22,7 +22,7 @@ static uint32_t index_of(const struct extents *extents, const struct extent *ext
     return (uint32_t)(extent - extents->table);
 }
 
-/* From an index + 1. */
+/* The extent with this index + 1; NULL for 0. */
 static struct extent *extent_at(const struct extents *extents, uint32_t number)
 {
     return number ? &extents->table[number - 1] : NULL;
@@ -129,7 +129,7 @@ static void set_bit(uint64_t *bits, uint32_t at, bool value)
     bits[at / 64] = value ? bits[at / 64] | mask : bits[at / 64] & ~mask;
 }
 
-/* The first block of `count` free ones in a row, or EXTENT_BLOCKS. */
+/* The first of `count` free blocks in a row; EXTENT_BLOCKS if there are none. */
 static uint32_t find_free(const struct extent *extent, uint32_t count)
 {
     uint32_t run = 0;

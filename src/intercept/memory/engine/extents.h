@@ -1,14 +1,14 @@
 /* extents.h - which addresses of the swap engine are whose.
  *
- * extent   a piece of device memory that moves as a whole: a range of addresses that stays, and physical memory behind
+ * extent   a piece of device memory that moves as a whole: a range of addresses that stays, with physical memory behind
  *          it while it is resident
- * whole    an extent of one allocation
- * piece    one of several of a large allocation, side by side: each moves by itself, so that it leaves, comes and is found
- *          unchanged bit by bit
+ * whole    an extent that is one allocation
+ * piece    one of several extents of a large allocation, side by side: each moves by itself, so the allocation leaves,
+ *          comes back and is found unchanged piece by piece
  * shared   an extent of EXTENT_SHARED_BYTES for small allocations, in blocks of EXTENT_BLOCK_BYTES
  *
- * Nothing here calls the driver, and nothing is thread-safe: the engine has a lock. Memory comes from mmap, never from
- * malloc: hooks run inside other people's allocators. Zeroed memory is an empty table. */
+ * Nothing here calls the driver, and nothing is thread-safe: the engine has a lock. Memory comes from mmap, never
+ * from malloc, since hooks run inside other people's allocators. Zeroed memory is an empty table. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,58 +23,62 @@
 #define EXTENT_BLOCKS (EXTENT_SHARED_BYTES / EXTENT_BLOCK_BYTES)
 #define EXTENTS_MAX 65536u
 
-/* 128 bits of what an extent holds (clean.h). */
+/* 128 bits computed from what an extent holds (clean.h). */
 struct digest {
     uint64_t words[2];
 };
 
 struct extent {
-    /* Of physical memory that the program made (swap_program.c), 0: its mappings lie where the program likes. */
+    /* 0 for physical memory that the program made itself (swap_program.c): the program maps it where it likes. */
     uint64_t address;
     uint64_t bytes;
-    /* Of the same allocation, beside it: its other pieces. */
+    /* How much of the same allocation lies before and behind this piece. */
     uint64_t bytes_before, bytes_behind;
-    /* It goes with this one; NULL: with none. */
+    /* The context that the extent goes with; NULL: with none. */
     CUcontext context;
     CUdevice device;
     bool is_used, is_shared;
-    uint32_t pool; /* number of the pool whose addresses these are (swap_pool.h); 0: its own */
-    /* There is physical memory behind it, mapped. */
+    uint32_t pool; /* number of the pool whose addresses these are (swap_pool.h); 0: the extent has its own */
+    /* There is physical memory mapped behind it. */
     bool is_resident;
-    /* Somebody else holds the physical memory too, or may look at it where it is: it stays on the card for good. */
+    /* Another process or device holds the physical memory too, or may look at it where it is: it stays on the card
+     * for good. */
     bool is_pinned;
-    /* It was, by legacy IPC: under this number (descriptors.h). */
+    /* It was handed out by legacy IPC, under this number (descriptors.h). */
     bool is_handed_out;
     uint64_t handed_out_as, handed_out_secret;
-    /* Evicted: what it held is in the arena. Memory that was born evicted held nothing. */
+    /* Evicted, with its contents in the arena. An extent that was made while evicted has no contents. */
     bool has_copy;
-    /* `place` in the arena is its own. */
+    /* It has a place in the arena: `place`. */
     bool has_place;
-    /* While a restore goes on: its physical memory was made for that. */
+    /* During a restore: its physical memory was made by that restore. */
     bool is_returning;
-    /* Part of the restore that goes on; and: its content came ahead of the others', and its copy still holds. */
+    /* It is part of the partial restore that goes on. And: it came back ahead of the others, and its copy still
+     * holds. */
     bool is_called, is_ahead;
     CUmemGenericAllocationHandle handle;
     uint64_t place;
-    /* What `place` holds has this digest. While it leaves: whether that was taken anew, and was the same. */
+    /* `digest` is that of what `place` holds. While the extent leaves: whether its digest was taken again, and was
+     * the same. */
     bool has_digest, is_clean;
     enum { DIGEST_NONE, DIGEST_ASKED, DIGEST_SEEN } digesting;
     uint32_t digest_number;
     struct digest digest;
-    /* Index + 1 of the next unused one; of the shared ones around it. */
+    /* Index + 1 of the next unused extent; for a shared extent, of the shared ones before and behind it. */
     uint32_t next, previous;
 
-    /* Of what the program made: what it has of it, and where it is mapped. */
+    /* For memory that the program made itself: what the program has of it, and where it is mapped. */
     struct {
-        CUmemGenericAllocationHandle handle; /* the program's, not the driver's; 0: the program made it not */
+        CUmemGenericAllocationHandle handle; /* not the driver's, but the program's; 0: not made by it */
         uint32_t references;                 /* of that handle */
         uint32_t mappings;                   /* index + 1 of the first */
         CUmemAllocationProp properties;
-        uint64_t window; /* while it moves: where it can be copied from and to */
+        uint64_t window; /* while it moves: the address to copy from and to */
         bool has_own_window;
     } program;
 
-    /* Of a shared one: a bit for each block that is taken, and for each that is the last of its allocation. */
+    /* For a shared extent: a bit for each block that is taken, and for each block that is the last of its
+     * allocation. */
     uint32_t free_blocks;
     uint64_t taken[EXTENT_BLOCKS / 64], ends[EXTENT_BLOCKS / 64];
 };
@@ -87,21 +91,22 @@ struct extents {
     struct ranges by_address;
 };
 
-/* Memory for a table, zeroed; pages that nobody touches cost nothing. It lives as long as the process. NULL without memory. */
+/* Zeroed memory for a table; pages that nobody touches cost nothing. It lasts as long as the process. NULL without
+ * memory. */
 void *extents_make_table(size_t bytes);
 
-/* Enter an extent. NULL without room. */
+/* Enter an extent. NULL if there is no room for it. */
 struct extent *extents_add(struct extents *extents, const struct extent *extent);
 void extents_remove(struct extents *extents, struct extent *extent);
 
 /* The extent around an address, or NULL. */
 struct extent *extents_find(struct extents *extents, uint64_t address);
 
-/* The first piece of its allocation; and the next one: NULL ends. */
+/* The first piece of a piece's allocation; and the next one, NULL behind the last. */
 struct extent *extents_first_piece(struct extents *extents, struct extent *piece);
 struct extent *extents_next_piece(struct extents *extents, const struct extent *piece);
 
-/* All of the allocation. */
+/* Where the whole allocation begins, and how long it is. */
 static inline uint64_t extent_all_address(const struct extent *piece)
 {
     return piece->address - piece->bytes_before;
@@ -112,24 +117,25 @@ static inline uint64_t extent_all_bytes(const struct extent *piece)
     return piece->bytes_before + piece->bytes + piece->bytes_behind;
 }
 
-/* How large the next piece is of an allocation of which so much is left: the last one has what is too little for another. */
+/* How large the next piece is when `left_bytes` of an allocation remain. The last piece takes what is too little for
+ * one more. */
 static inline uint64_t extent_piece(uint64_t left_bytes, uint64_t piece_bytes)
 {
     return left_bytes / 2 < piece_bytes ? left_bytes : piece_bytes;
 }
 
-/* The extents one after the other: NULL begins, and ends. The same of the shared ones. */
+/* The extents one after the other, from NULL to NULL; and the shared ones. */
 struct extent *extents_next(struct extents *extents, struct extent *before);
 struct extent *extents_next_shared(struct extents *extents, const struct extent *before);
 
-/* The address of `bytes` in a shared extent; 0 where it has no room for them in one piece. */
+/* Take `bytes` in a shared extent. Returns their address; 0 if it has no room for them side by side. */
 uint64_t extent_take(struct extent *extent, uint64_t bytes);
 
-/* Whether an allocation begins there; and, of a shared one, let go of it. */
+/* Whether an allocation begins at `address`; and, in a shared extent, give it back. */
 bool extent_has(const struct extent *extent, uint64_t address);
 void extent_give_back(struct extent *extent, uint64_t address);
 
-/* Of a shared one: nothing is allocated there. */
+/* For a shared extent: nothing is allocated in it. */
 static inline bool extent_is_empty(const struct extent *extent)
 {
     return extent->free_blocks == EXTENT_BLOCKS;

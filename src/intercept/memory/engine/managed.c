@@ -11,16 +11,16 @@
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 
-/* Between two of these, a prefetch tells how far it is. */
+/* A prefetch tells how far it is each time that it has brought this much. */
 #define PROGRESS_BYTES (UINT64_C(1) << 30)
 
-/* From evict() to restore(). The agent's, and read by nobody else. */
+/* From evict() to restore(). Only the agent's thread uses it. */
 static bool is_away;
 
 /* --- Allocating and freeing ------------------------------------------------------------------------ */
 
-/* Whether what the session is charged on the current GPU, this allocation with it, is more than the card has. A daemon gives
- * nobody such a limit who must not pass the card; a process on its own may have none at all. */
+/* Whether the session is charged more on the current GPU, with this allocation, than the card has. A daemon gives
+ * such a limit only to sessions that may pass the card; a process on its own may have no limit at all. */
 static bool passes_card(void)
 {
     const struct ledger *ledger = &session_slot()->ledger;
@@ -62,7 +62,7 @@ static bool driver_says_managed(CUdeviceptr address)
            is_managed;
 }
 
-/* As a free in stream order, no capture forbids it. */
+/* For a free in stream order, which no capture forbids: so this is an own call. */
 static CUresult free_at_once(CUdeviceptr address)
 {
     struct own_calls calls;
@@ -72,7 +72,7 @@ static CUresult free_at_once(CUdeviceptr address)
     return result;
 }
 
-/* The driver frees managed memory in no stream's order. */
+/* The driver does not free managed memory in a stream's order, so a free in stream order waits for the stream. */
 static CUresult managed_release(enum release_way way, uint64_t key, CUstream stream)
 {
     bool is_in_order = way == RELEASE_cuMemFreeAsync || way == RELEASE_cuMemFreeAsync_ptsz;
@@ -84,7 +84,7 @@ static CUresult managed_release(enum release_way way, uint64_t key, CUstream str
 
 /* --- What the program asks ------------------------------------------------------------------------- */
 
-/* What the program made as device memory, and not as managed memory of its own. */
+/* Whether the engine made this memory; if not, the program may have made managed memory itself. */
 static bool is_of_engine(CUdeviceptr address)
 {
     struct record record;
@@ -97,7 +97,7 @@ static CUresult managed_address_range(CUdeviceptr *base, size_t *bytes, CUdevice
     return engine_plain.address_range(base, bytes, address);
 }
 
-/* What device memory answers, where managed memory answers another thing. */
+/* Replace what managed memory answers by what device memory answers, where the two differ. */
 static void answer_as_device_memory(CUpointer_attribute which, void *value)
 {
     if (which == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
@@ -145,7 +145,7 @@ static int take_chunk(int fd, uint64_t bytes)
 {
     (void)fd;
     (void)bytes;
-    return -EOPNOTSUPP; /* the driver has its own memory of the host */
+    return -EOPNOTSUPP; /* the driver keeps evicted pages in host memory of its own */
 }
 
 static void add_movable(const struct record *record, void *argument)
@@ -172,7 +172,7 @@ static int evict(void (*progress)(void))
     return 0;
 }
 
-/* A prefetch of one context's memory after the other's. */
+/* A prefetch of one context's memory after another's. */
 struct prefetch {
     void (*progress)(void);
     uint64_t context; /* 0: none yet */
@@ -180,9 +180,9 @@ struct prefetch {
     CUstream stream;
     struct own_calls calls;
     uint64_t untold_bytes;
-    /* Of each GPU of the policy: what of its card is left for what follows. */
+    /* For each GPU of the policy: how much of its card is left for what follows. */
     uint64_t room_bytes[LEDGER_GPUS];
-    bool has_room[LEDGER_GPUS]; /* the one above is known */
+    bool has_room[LEDGER_GPUS]; /* `room_bytes` is known */
 };
 
 static void end_context(struct prefetch *prefetch)
@@ -211,7 +211,7 @@ static bool begin_context(struct prefetch *prefetch, uint64_t context)
     return false;
 }
 
-/* No more than the card has is brought to it: the rest would throw out what came before. */
+/* No more is brought to the card than it has room for: the rest would throw out what came before. */
 static uint64_t take_room(struct prefetch *prefetch, unsigned gpu, uint64_t bytes)
 {
     size_t card_bytes = 0;
@@ -227,7 +227,7 @@ static uint64_t take_room(struct prefetch *prefetch, unsigned gpu, uint64_t byte
     return bytes;
 }
 
-/* What cannot be prefetched comes when it is touched, so nothing here fails. */
+/* Memory that cannot be prefetched comes when the program touches it, so nothing here fails. */
 static void bring(struct prefetch *prefetch, const struct record *record)
 {
     if (!begin_context(prefetch, record->charged.context))
@@ -244,7 +244,7 @@ static void bring(struct prefetch *prefetch, const struct record *record)
     prefetch->progress();
 }
 
-/* In the order of their addresses. Contexts live on meanwhile: their locks are held. */
+/* Prefetches in the order of addresses. Contexts live on meanwhile, since their locks are held. */
 static int restore(void (*progress)(void))
 {
     struct records *records = memory_records();

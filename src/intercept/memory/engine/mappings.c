@@ -14,7 +14,6 @@ static uint32_t index_of(const struct mapping *mapping)
     return (uint32_t)(mapping - program()->table);
 }
 
-/* From an index + 1. */
 struct mapping *mapping_at(uint32_t number)
 {
     return number ? &program()->table[number - 1] : NULL;
@@ -25,7 +24,6 @@ static struct mapping *first_mapping(const struct extent *extent)
     return mapping_at(extent->program.mappings);
 }
 
-/* The mapping around an address. */
 struct mapping *mapping_find(uint64_t address)
 {
     struct range range;
@@ -87,7 +85,6 @@ struct extent *mapping_drop(struct mapping *mapping)
     return extent;
 }
 
-/* Whether [address, address + bytes) is made of whole mappings of ours. */
 bool mapping_is_whole(uint64_t address, uint64_t bytes)
 {
     for (uint64_t at = address; at < address + bytes;) {
@@ -99,7 +96,7 @@ bool mapping_is_whole(uint64_t address, uint64_t bytes)
     return bytes > 0;
 }
 
-/* --- Who may reach them ---------------------------------------------------------------------------- */
+/* --- Who may reach mappings ------------------------------------------------------------------------ */
 
 static bool is_same(CUmemLocation one, CUmemLocation other)
 {

@@ -1,4 +1,4 @@
-/* mover.c - what the agent moves this process's memory by (agent.h). */
+/* mover.c - what the agent calls to move this process's memory (agent.h). */
 #include "intercept/memory/engine/mover.h"
 
 #include <errno.h>
@@ -21,7 +21,8 @@ static int take_chunk(int fd, uint64_t bytes)
     return result;
 }
 
-/* While memory moves, the engine's lock is held by the thread that tells how far it is, and what cannot move does not change. */
+/* During a move the thread that reports progress holds the engine's lock, so what cannot move is counted before. It
+ * does not change meanwhile. */
 static bool is_moving;
 static uint64_t unmovable_before;
 
@@ -68,7 +69,7 @@ static int restore(void (*progress)(void))
     return end_move(swap_restore(progress));
 }
 
-/* The device that is this GPU of the policy; -1: none that the program sees. */
+/* The device that is this GPU of the policy; -1: the program sees none. */
 static CUdevice device_of(uint32_t gpu)
 {
     struct charge charge;

@@ -4,7 +4,7 @@
 
 const struct engine *_Atomic engine_in_use = &engine_plain;
 
-/* The arguments of each form in alloc.def. */
+/* The arguments that each form of alloc.def passes to the driver. */
 #define OF_LINEAR (w->got, w->bytes)
 #define OF_PITCHED (w->got, w->pitched.pitch, w->pitched.width, w->pitched.height, w->pitched.element_bytes)
 #define OF_MANAGED (w->got, w->bytes, w->managed_flags)
@@ -63,7 +63,7 @@ CUresult plain_release_by_row(enum release_way way, uint64_t key, CUstream strea
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Whatever was made in a context goes with it. */
+/* The driver frees what was made in a context when the context ends, so `context` is not needed. */
 static CUresult allocate(const struct allocation *wanted, CUcontext context)
 {
     (void)context;
@@ -89,7 +89,7 @@ static CUresult plain_pointer_attributes(unsigned count, CUpointer_attribute *wh
     return real(cuPointerGetAttributes)(count, which, values, address);
 }
 
-/* --- The program's own physical memory: hooks have looked that the driver has these calls --------------- */
+/* --- The program's own physical memory: the hooks have checked that the driver has these calls ------ */
 
 static CUresult plain_reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
                               unsigned long long flags)
@@ -166,7 +166,7 @@ const struct engine_vmm plain_vmm = {
     .set_attribute = plain_set_attribute,
 };
 
-/* --- Pools: hooks have looked that the driver has these calls, or ask for them ---------------------------- */
+/* --- Pools: the callers have checked that the driver has these calls -------------------------------- */
 
 static CUresult plain_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute which, void *value)
 {

@@ -6,7 +6,7 @@
 #include "intercept/memory/engine/extents.h"
 
 #define BLOCKS_MAX 1048576u
-#define LOOKED_AT 64u /* of one bin, for the smallest that has room */
+#define LOOKED_AT 64u /* blocks of one bin, to find the smallest that has room */
 
 /* --- The table ------------------------------------------------------------------------------------- */
 
@@ -49,7 +49,7 @@ static uint32_t *list_of(struct pool_blocks *pool, const struct block *block)
     return block->state == BLOCK_ABSENT ? &pool->absent : &pool->bins[bin_of(block->bytes)];
 }
 
-/* Into the list of its kind, as it is now; and out of it. Taken ones are in none. */
+/* Put a block into the list of its state, and take it out. Taken blocks are in no list. */
 static void enter(struct blocks *blocks, struct pool_blocks *pool, struct block *block)
 {
     uint32_t *list = list_of(pool, block);
@@ -98,7 +98,8 @@ static void forget_order(struct blocks *blocks, struct pool_blocks *pool, struct
 
 /* --- Splitting and joining ------------------------------------------------------------------------- */
 
-/* What is behind the first `bytes` of a block in no list becomes one of its own, likewise. NULL without memory. */
+/* Split a block that is in no list: what lies behind its first `bytes` becomes a block of its own, also in no list.
+ * NULL without memory. */
 static struct block *split(struct blocks *blocks, struct block *block, uint64_t bytes)
 {
     struct block *rest = new_block(blocks), *right = block_at(blocks, block->right);
@@ -118,7 +119,7 @@ static struct block *split(struct blocks *blocks, struct block *block, uint64_t 
     return rest;
 }
 
-/* A block takes in the one to its right; neither is in a list of its kind. */
+/* A block takes in the block to its right. Neither is in the list of its state. */
 static void take_in_right(struct blocks *blocks, struct block *block)
 {
     struct block *right = block_at(blocks, block->right), *next = block_at(blocks, right->right);
@@ -136,7 +137,7 @@ static bool is_usable(const struct block *block, uint64_t stream)
     return !block->order.event || (stream && block->order.stream == stream);
 }
 
-/* Two free blocks beside each other, of which one waits for nobody, or both for the same stream. */
+/* Join two free blocks side by side, of which one waits for nothing, or both for the same stream. */
 static void join_right(struct blocks *blocks, struct pool_blocks *pool, struct block *block)
 {
     struct block *right = block_at(blocks, block->right);
@@ -163,7 +164,7 @@ static bool are_alike(const struct block *one, const struct block *other)
              (!one->order.event || (one->order.stream && one->order.stream == other->order.stream))));
 }
 
-/* With its neighbours, where they are alike. The block of which it is part then. */
+/* Join a block with its neighbours if they are alike. Returns the block that it is part of then. */
 static struct block *join_alike(struct blocks *blocks, struct pool_blocks *pool, struct block *block)
 {
     struct block *left = block_at(blocks, block->left);
@@ -246,7 +247,8 @@ void blocks_settle(struct blocks *blocks, struct pool_blocks *pool, bool (*is_ov
 {
     struct block *next;
     for (struct block *block = block_at(blocks, pool->waiting); block; block = next) {
-        next = block_at(blocks, block->next_waiting); /* one that waits, so it is no neighbour that joins */
+        /* This one waits, so it is not a neighbour that is joined below. */
+        next = block_at(blocks, block->next_waiting);
         if (!is_over(&block->order))
             continue;
         forget_order(blocks, pool, block);
@@ -254,7 +256,7 @@ void blocks_settle(struct blocks *blocks, struct pool_blocks *pool, bool (*is_ov
     }
 }
 
-/* One that waits for the stream takes in what is free beside it. False: nothing is. */
+/* A block that waits for the stream takes in a free block beside it. False: there is none. */
 static bool join_one(struct blocks *blocks, struct pool_blocks *pool, struct block *block, uint64_t stream)
 {
     struct block *left = block_at(blocks, block->left), *right = block_at(blocks, block->right);

@@ -4,11 +4,12 @@
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/resolve/real.h"
 
-#define PIECE_PART 256 /* of the card */
+#define PIECE_PART 256 /* a piece is this part of the card */
 #define PIECE_LEAST_BYTES (UINT64_C(4) << 20)
 #define PIECE_MOST_BYTES (UINT64_C(1) << 30)
 
-/* What a device may do with an extent that is another one's: of a pool, what cuMemPoolSetAccess has said. */
+/* What a device may do with an extent on another device. For an extent of a pool, that is what cuMemPoolSetAccess has
+ * said. */
 static unsigned access_of_peer(const struct extent *extent, int peer)
 {
     if (extent->pool)
@@ -63,8 +64,9 @@ static bool is_refusal(CUresult result)
     return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Physical memory for an extent of our own, as much like cuMemAlloc's as the driver can make: RDMA reaches that of cuMemCreate
- * only if it was asked for so (NVIDIA/gdrcopy, issue 177), and that of pools not; and it can be handed out. */
+/* Make physical memory for an extent of our own, as much like cuMemAlloc's as the driver can make it. It can be
+ * handed out, and RDMA can reach it: cuMemCreate makes memory that RDMA reaches only if asked to (NVIDIA/gdrcopy,
+ * issue 177). Memory of pools is not made for RDMA. */
 static CUresult create_ours(struct extent *extent)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -80,13 +82,13 @@ static CUresult create_ours(struct extent *extent)
             swap_state()->for_rdma[extent->device] = RDMA_INCAPABLE;
     }
     if (is_refusal(result)) {
-        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* where no memory can be handed out */
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* the driver hands out no memory here */
         result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
     }
     return result;
 }
 
-/* Physical memory for it, mapped nowhere. */
+/* Make physical memory for an extent, mapped nowhere yet. */
 static CUresult create(struct extent *extent)
 {
     return extent->address
@@ -146,9 +148,10 @@ void extent_pin(struct extent *extent)
         extent_give_up_place(extent);
 }
 
-/* --- They end -------------------------------------------------------------------------------------- */
+/* --- Ending extents -------------------------------------------------------------------------------- */
 
-/* Take the memory of all pieces from where it is mapped. Where the driver refuses that of one, the others' is mapped again. */
+/* Unmap the memory of all pieces. If the driver refuses for one of them, the memory of those before it is mapped
+ * again. */
 static CUresult unmap_pieces(struct extent *first)
 {
     struct extents *extents = &swap_state()->extents;
@@ -166,7 +169,7 @@ static CUresult unmap_pieces(struct extent *first)
     return result;
 }
 
-/* It is mapped nowhere. */
+/* End an extent whose memory is mapped nowhere. */
 static void end_unmapped(struct extent *extent)
 {
     extent_count(extent, false);
@@ -208,9 +211,9 @@ void extents_end_at(uint64_t address, uint64_t bytes)
     }
 }
 
-/* --- They are made --------------------------------------------------------------------------------- */
+/* --- Making extents -------------------------------------------------------------------------------- */
 
-/* Enter an extent, on the card or not. */
+/* Enter an extent; on the card, unless the process is evicted. */
 static struct extent *enter(struct extent *made, CUresult *result)
 {
     *result = swap_state()->is_evicted ? CUDA_SUCCESS : extent_make_resident(made);
@@ -222,14 +225,15 @@ static struct extent *enter(struct extent *made, CUresult *result)
         swap_state()->empty_count += made->is_shared;
         return extent;
     }
-    *result = CUDA_ERROR_OUT_OF_MEMORY; /* of the host, or more extents than we keep */
+    *result = CUDA_ERROR_OUT_OF_MEMORY; /* no host memory, or more extents than the table has */
     if (made->is_resident)
         extent_leave_card(made);
     return NULL;
 }
 
-/* How large pieces are: a small part of the card, so that what moves is small beside it, and the first one, which is made before
- * anything can come back, beside what a program has; but to make and map each takes time. */
+/* How large pieces are: a small part of the card, so that what moves at once is small beside the card, and so is the
+ * first piece, which is made before anything can come back. Not smaller, since making and mapping each piece takes
+ * time. */
 static uint64_t piece_bytes(CUdevice device)
 {
     uint64_t *known = device >= 0 && device < (int)LEDGER_GPUS ? &swap_state()->piece_bytes[device] : NULL;
@@ -252,8 +256,8 @@ static bool has_room(const struct extent *all)
            real(cuMemGetInfo_v2)(&free_bytes, &card_bytes) == CUDA_SUCCESS && free_bytes >= all->bytes;
 }
 
-/* Where there is no room for all pieces, none is made: it would take from others, for a while, what is theirs. Whether what the
- * driver keeps for later is room, it says itself. */
+/* If there is no room for all pieces, none is made: for a while they would take from other processes what is theirs.
+ * Only the driver can say whether what it keeps for later is room, so it is asked. */
 static CUresult check_room(const struct extent *all)
 {
     struct extent whole = *all;
@@ -265,7 +269,8 @@ static CUresult check_room(const struct extent *all)
     return result;
 }
 
-/* Enter the pieces of what is to be made: the first. In a pool each is for itself: blocks say what lies where. */
+/* Enter the pieces of what is to be made; returns the first. In a pool each piece is an allocation by itself, since
+ * blocks say what lies where. */
 static struct extent *enter_pieces(const struct extent *all, CUresult *result)
 {
     struct extent *first = NULL;

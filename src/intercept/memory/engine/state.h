@@ -1,4 +1,4 @@
-/* state.h - what the swap engine remembers of this process. All of it is changed under its lock. */
+/* state.h - what the swap engine remembers of this process. All of it changes under the engine's lock only. */
 #pragma once
 
 #include <pthread.h>
@@ -11,15 +11,15 @@
 #include "intercept/memory/engine/pool_blocks.h"
 #include "intercept/memory/engine/tools.h"
 
-/* --- Mappings of the program's own (mappings.h) ---------------------------------------------------- */
+/* --- Mappings of the program (mappings.h) ---------------------------------------------------------- */
 
 #define ACCESS_MAX 33u /* GPUs, and the host, that a mapping is open to */
 
 struct mapping {
     uint64_t address, bytes;
     uint32_t extent; /* index */
-    uint32_t next,
-        previous; /* index + 1 of those of the same extent; of an unused one: the next unused one */
+    /* Index + 1 of the mappings of the same extent; for an unused one, `next` is the next unused one. */
+    uint32_t next, previous;
     uint32_t access_count;
     CUmemAccessDesc access[ACCESS_MAX];
 };
@@ -27,9 +27,9 @@ struct mapping {
 struct program {
     struct mapping *table; /* of MAPPINGS_MAX; pages that nobody touches cost nothing */
     uint32_t end, spare;   /* as in struct extents */
-    uint32_t made_count;   /* handles */
+    uint32_t made_count;   /* how many handles were made */
     struct ranges by_address, reserved;
-    struct ranges others; /* where it mapped what does not move: of the host, or imported */
+    struct ranges others; /* where the program mapped memory that does not move: the host's, or imported */
 };
 
 /* --- Pools (swap_pool.h) --------------------------------------------------------------------------- */
@@ -39,17 +39,17 @@ struct program {
 
 struct swap_pool {
     CUmemoryPool handle; /* NULL: an unused place */
-    bool is_drivers;     /* not served: nothing of the below holds */
-    bool is_opportunistic,
-        waits_for_others; /* CU_MEMPOOL_ATTR_REUSE_ALLOW_... OPPORTUNISTIC, INTERNAL_DEPENDENCIES */
+    bool is_drivers;     /* the driver serves it, and nothing below holds */
+    /* CU_MEMPOOL_ATTR_REUSE_ALLOW_... OPPORTUNISTIC, INTERNAL_DEPENDENCIES. */
+    bool is_opportunistic, waits_for_others;
     CUdevice device;
-    uint64_t most_bytes; /* 0: as many as there are */
+    uint64_t most_bytes; /* 0: no limit */
     uint64_t threshold_bytes, present_high_bytes, taken_high_bytes;
     struct pool_blocks blocks;
     uint8_t access[LEDGER_GPUS]; /* enum CUmemAccess_flags of each device, but its own */
 };
 
-/* An event for the next order in its context. */
+/* An event that is kept for the next order in its context. */
 struct swap_event {
     CUcontext context;
     CUevent event;
@@ -60,7 +60,7 @@ struct swap_pools {
     uint32_t count;          /* places from here on were never used */
     uint32_t event_count;
     struct blocks blocks;
-    uint64_t orders; /* numbers given */
+    uint64_t orders; /* numbers that were given */
     struct swap_event events[SWAP_EVENTS];
 };
 
@@ -68,14 +68,14 @@ struct swap_pools {
 
 /* Another process's memory that is open here. */
 struct swap_import {
-    uint32_t count; /* how often; 0: an unused place */
-    int32_t pid;    /* of the handle, as the two below */
+    uint32_t count; /* how often it was opened; 0: an unused place */
+    int32_t pid;    /* from the handle, like the two below */
     uint64_t secret, number;
     CUcontext context;
     CUdevice device;
-    CUdeviceptr address; /* of the extent, or all pieces of it */
+    CUdeviceptr address; /* of the extent, or of all pieces together */
     uint64_t mapped_bytes, piece_bytes;
-    uint64_t base, bytes; /* of the allocation in it */
+    uint64_t base, bytes; /* of the allocation that lies in it */
 };
 
 struct swap_imports {
@@ -88,9 +88,9 @@ struct swap_imports {
 struct swap {
     pthread_mutex_t lock;
     struct extents extents;
-    /* Where a small allocation had room last; NULL, or unused by now. */
+    /* Where a small allocation found room last; may be NULL, or not in use any more. */
     struct extent *had_room;
-    /* Shared extents in which nothing is allocated. */
+    /* How many shared extents are empty. */
     uint32_t empty_count;
     struct arena arena;
     struct program program;
@@ -98,17 +98,17 @@ struct swap {
     struct swap_imports imports;
     enum clean_mode clean_mode; /* of the process */
     struct swap_tools *tools;   /* of SWAP_CONTEXTS_MAX; NULL: no context was met yet */
-    /* Of each device, by ordinal: a bit for each that may reach its extents (cuCtxEnablePeerAccess). */
+    /* For each device, by ordinal: a bit for each device that may reach its extents (cuCtxEnablePeerAccess). */
     uint64_t open_to[LEDGER_GPUS];
-    /* How large pieces are on each device, by ordinal; 0: not known yet. */
+    /* How large pieces are on each device, by ordinal; 0: unknown yet. */
     uint64_t piece_bytes[LEDGER_GPUS];
     /* Whether extents on each device are made for RDMA, by ordinal. */
     enum extents_for_rdma { RDMA_UNKNOWN, RDMA_CAPABLE, RDMA_INCAPABLE } for_rdma[LEDGER_GPUS];
-    /* No extent is resident, and new ones are born so. Changed under the lock. */
+    /* All memory is away, but for what is pinned or came ahead. New extents are made without physical memory. */
     atomic_bool is_evicted;
-    /* Of extents that can move; changed under the lock. */
+    /* Bytes of extents that can move. */
     _Atomic uint64_t resident_bytes, evicted_bytes;
-    /* Of those that cannot any more. */
+    /* Bytes of extents that cannot move any more. */
     _Atomic uint64_t pinned_bytes;
 };
 

@@ -17,7 +17,8 @@ void swap_begin(void)
     atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
 }
 
-/* What the driver does for memory of its own (cuCtxEnablePeerAccess), for extents on `device` that there are and will be. */
+/* As the driver does for memory of its own (cuCtxEnablePeerAccess): for the extents on `device` that exist, and for
+ * later ones. */
 static void swap_open_to_peer(CUdevice device, CUdevice peer)
 {
     struct extents *extents = &swap_state()->extents;
@@ -43,7 +44,8 @@ static uint64_t take_from(struct extent *extent, CUcontext context, uint64_t byt
     return address;
 }
 
-/* Room in a shared extent of the context, at first in the one that had room last; 0 with `*result` where there is none. */
+/* Take room in a shared extent of the context; try the one that had room last first. 0 with `*result` if there is
+ * none. */
 static uint64_t take_small(CUcontext context, CUdevice device, uint64_t bytes, CUresult *result)
 {
     struct swap *swap = swap_state();
@@ -61,7 +63,7 @@ static uint64_t take_small(CUcontext context, CUdevice device, uint64_t bytes, C
     return take_from(swap->had_room, context, bytes);
 }
 
-/* Under the lock. */
+/* Take memory for `bytes`. Under the lock. */
 static CUresult take(CUcontext context, uint64_t bytes, CUdeviceptr *address)
 {
     CUdevice device;
@@ -117,8 +119,9 @@ static CUresult synchronize(CUcontext context)
     return result;
 }
 
-/* The driver's own free waits for the work that may use the memory, and refuses in some captures. So does the free of
- * something else in the same context; on a card that has no room even for that, the context is waited for. */
+/* The driver's own free waits for the work that may use the memory, and refuses in some captures. Freeing something
+ * else in the same context does the same, so that is what this does. If the card has no room even for that, it waits
+ * for the context. */
 static CUresult wait_as_free_does(CUcontext context)
 {
     CUdeviceptr other;
@@ -131,7 +134,7 @@ static CUresult wait_as_free_does(CUcontext context)
     return result == CUDA_ERROR_OUT_OF_MEMORY ? synchronize(context) : result;
 }
 
-/* One empty extent is kept: programs that free what is small allocate it again. */
+/* One empty extent is kept, since programs that free small memory allocate it again. */
 static CUresult give_back(struct extent *extent, uint64_t address)
 {
     if (!extent->is_shared)
@@ -140,11 +143,11 @@ static CUresult give_back(struct extent *extent, uint64_t address)
     if (!extent_is_empty(extent))
         return CUDA_SUCCESS;
     if (swap_state()->empty_count++)
-        extent_end(extent); /* one that the driver keeps is used again */
+        extent_end(extent); /* if the driver refuses, the extent is used again */
     return CUDA_SUCCESS;
 }
 
-/* cuMemFree waits for the work of the current context; in a stream's order nobody waits. */
+/* cuMemFree waits for the work of the current context. A free in a stream's order does not wait. */
 static CUresult free_of_pool(enum release_way way, uint64_t key, CUstream stream)
 {
     CUcontext current;
@@ -159,7 +162,7 @@ static CUresult free_of_pool(enum release_way way, uint64_t key, CUstream stream
     return result == CUDA_SUCCESS ? swap_pool_free(way, key, stream) : result;
 }
 
-/* What the driver's own free waits for: that of cuMemFree only in a context that lives. */
+/* Wait as the driver's own free does. cuMemFree does so only if a living context is current. */
 static CUresult wait_before_free(enum release_way way, CUstream stream, CUcontext context, bool is_resident)
 {
     CUdevice current;
@@ -171,7 +174,7 @@ static CUresult wait_before_free(enum release_way way, CUstream stream, CUcontex
     return is_resident ? wait_as_free_does(context) : charge_capture_forbids();
 }
 
-/* Some of it. */
+/* Whether any piece from this one on is on the card. */
 static bool is_on_card(const struct extent *extent)
 {
     for (; extent; extent = extents_next_piece(&swap_state()->extents, extent))
@@ -196,8 +199,8 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     pthread_mutex_unlock(&swap_state()->lock);
     bool is_pools = !is_ours && swap_pool_has(key);
     if ((!is_ours && !is_pools) || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
-        return plain_release(way, key,
-                             stream); /* in a capture, the driver refuses what no graph has allocated */
+        /* In a capture, the driver refuses to free what no graph has allocated. */
+        return plain_release(way, key, stream);
     if (is_pools)
         return free_of_pool(way, key, stream);
     CUresult result = wait_before_free(way, stream, context, is_resident);
@@ -210,7 +213,8 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     return result;
 }
 
-/* What it moves memory by: tools.h says why so early. Where the card has no room for it, it is made with the first move. */
+/* Make the tools that move memory in this context; tools.h says why so early. If the card has no room for them, they
+ * are made with the first move. */
 static void swap_meet_context(CUcontext context)
 {
     struct own_calls calls;

@@ -9,23 +9,23 @@
 #include "intercept/memory/engine/swap_ipc.h"
 #include "intercept/memory/engine/swap_pool.h"
 
-/* An address of one of our extents, but of nothing that was allocated there: the driver is asked about this one. */
+/* Asked about this address, the driver answers as for an address in our extents at which nothing is allocated. */
 #define NOBODYS ((CUdeviceptr)1)
 
-/* What is at an address, whether or not it is on the card. */
+/* What is at an address, on the card or not. */
 struct place {
     uint64_t base, bytes;
-    uint64_t context; /* 0: what the program mapped there itself is of none */
+    uint64_t context; /* 0: memory that the program mapped itself belongs to no context */
     CUdevice device;
     bool is_resident, is_mapping;
-    bool is_linear;                         /* of cuMemAlloc: legacy IPC can hand it out */
-    bool is_for_rdma;                       /* of what is away */
-    CUmemoryPool pool;                      /* NULL: of none */
+    bool is_linear;                         /* from cuMemAlloc: legacy IPC can hand it out */
+    bool is_for_rdma;                       /* for memory that is away */
+    CUmemoryPool pool;                      /* NULL: it is not from a pool */
     CUmemAllocationHandleType handle_types; /* by which it may be handed out */
 };
 
-/* An allocation in our extents, or a mapping of the program's. Else false, and the address that the driver can be asked about.
- * Under the lock. */
+/* Find an allocation in our extents, or a mapping of the program. If there is none, returns false, and `*address` is
+ * the address to ask the driver about. Under the lock. */
 static bool find_under_lock(CUdeviceptr *address, struct place *place)
 {
     struct record record;
@@ -97,7 +97,7 @@ CUresult swap_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr addres
     CUdevice current;
     if (!find(&address, &place))
         return engine_plain.address_range(base, bytes, address);
-    CUresult result = real(cuCtxGetDevice)(&current); /* as the driver: in a context that lives */
+    CUresult result = real(cuCtxGetDevice)(&current); /* like the driver, only in a living context */
     if (result != CUDA_SUCCESS)
         return result;
     if (base)
@@ -107,7 +107,7 @@ CUresult swap_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr addres
     return CUDA_SUCCESS;
 }
 
-/* How many bytes the attribute has, and which; 0: the driver knows better, or refuses. */
+/* Set the attribute's value, and return how many bytes it has; 0: ask the driver, which knows better, or refuses. */
 static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const struct place *place,
                         uint64_t *value)
 {
@@ -138,7 +138,7 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
         return 8;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *value = place->base; /* a number of its own */
+        *value = place->base; /* a number that no other allocation has */
         return 8;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *value = 1;
@@ -165,7 +165,7 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
     }
 }
 
-/* What is on the card stays there until the driver has answered. */
+/* The lock is held until the driver has answered, so that what is on the card stays there. */
 CUresult swap_pointer_attribute(void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     struct place place;
@@ -178,11 +178,12 @@ CUresult swap_pointer_attribute(void *value, CUpointer_attribute which, CUdevice
     if (!bytes)
         result = engine_plain.pointer_attribute(value, which, address);
     pthread_mutex_unlock(&swap_state()->lock);
-    memcpy(value, &word, bytes); /* the low bytes: both of our processors are little-endian */
+    memcpy(value, &word, bytes); /* the low bytes: both processors that we support are little-endian */
     return result;
 }
 
-/* The driver answers first: it checks the arguments. An evicted address it does not know, and answers that for 0. */
+/* The driver answers first, since it checks the arguments. It does not know an evicted address, and answers as for
+ * 0. */
 CUresult swap_pointer_attributes(unsigned count, CUpointer_attribute *which, void **values,
                                  CUdeviceptr address)
 {

@@ -1,4 +1,4 @@
-/* swap_answers.h - what the program asks about addresses of the swap engine, on the card or not: of struct engine. */
+/* swap_answers.h - answers what the program asks about addresses of the swap engine, on the card or not (struct engine). */
 #pragma once
 
 #include <stdbool.h>

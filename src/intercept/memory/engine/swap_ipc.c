@@ -13,15 +13,15 @@
 
 #define MAGIC UINT64_C(0x7370696563696c73)
 #define IMPORTS_MAX 16384u
-#define IPC_LAZY_PEER_ACCESS 1u /* cuda.h 13.0: the one flag there is */
+#define IPC_LAZY_PEER_ACCESS 1u /* cuda.h 13.0: there is no other flag */
 
 /* What a handle of ours holds. */
 struct handle {
     uint64_t magic;
-    struct descriptor_place place; /* of the extent; of several pieces the first's, and the others' follow */
+    struct descriptor_place place; /* of the first piece; the numbers of the other pieces follow */
     uint64_t extent_bytes;         /* of all pieces together */
-    uint64_t offset, bytes;
-    uint64_t piece_bytes; /* of each but the last (extent_piece()); 0: it is in one */
+    uint64_t offset, bytes;        /* of the allocation in them */
+    uint64_t piece_bytes;          /* of each piece but the last (extent_piece()); 0: there is only one */
 };
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "it has room in the driver's");
 
@@ -54,7 +54,7 @@ static CUresult hand_out(struct extent *extent)
     return CUDA_SUCCESS;
 }
 
-/* Under the lock: have the descriptors of all pieces handed out, under numbers that follow each other; or none. */
+/* Under the lock: hand out the descriptors of all pieces, under numbers that follow each other; or of none. */
 static CUresult hand_out_all(struct extent *first)
 {
     struct extents *extents = &swap_state()->extents;
@@ -73,7 +73,7 @@ static CUresult hand_out_all(struct extent *first)
     return result;
 }
 
-/* Under the lock, on the card. */
+/* Under the lock, while the memory is on the card. */
 static CUresult make_handle(CUipcMemHandle *made, CUdeviceptr address)
 {
     struct record record;
@@ -132,7 +132,7 @@ static struct swap_import *new_import(void)
     return imports->end < IMPORTS_MAX ? &imports->table[imports->end++] : NULL;
 }
 
-/* Under the lock. */
+/* Under the lock: the import that this handle has opened in this context; NULL: none. */
 static struct swap_import *find_opened(const struct handle *handle, CUcontext context)
 {
     struct swap_imports *imports = &swap_state()->imports;
@@ -146,7 +146,7 @@ static struct swap_import *find_opened(const struct handle *handle, CUcontext co
     return NULL;
 }
 
-/* The pieces of what was handed out, up to `bytes`, are mapped nowhere any more. */
+/* Unmap the pieces up to `bytes`, and give the addresses back. */
 static void unmap(const struct swap_import *import, uint64_t bytes)
 {
     for (uint64_t at = 0, piece; at < bytes; at += piece) {
@@ -156,7 +156,7 @@ static void unmap(const struct swap_import *import, uint64_t bytes)
     real(cuMemAddressFree)(import->address, import->mapped_bytes);
 }
 
-/* Map what the descriptor stands for; nobody needs a handle of it after that. */
+/* Map the memory of a descriptor. The mapping keeps it, so its handle is released at once. */
 static CUresult map_piece(int fd, CUdeviceptr address, uint64_t bytes, CUdevice device)
 {
     const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
@@ -176,7 +176,7 @@ static CUresult map_piece(int fd, CUdeviceptr address, uint64_t bytes, CUdevice 
     return result;
 }
 
-/* Fetch and map all pieces side by side. */
+/* Fetch and map all pieces, side by side. */
 static CUresult map(const struct handle *handle, struct swap_import *import)
 {
     struct descriptor_place place = handle->place;
@@ -190,7 +190,7 @@ static CUresult map(const struct handle *handle, struct swap_import *import)
     for (uint64_t at = 0, bytes; at < import->mapped_bytes; at += bytes, place.number++) {
         bytes = extent_piece(import->mapped_bytes - at, import->piece_bytes);
         int fd = descriptors_fetch(&place);
-        result = fd < 0 ? CUDA_ERROR_INVALID_VALUE /* as the driver says of memory that is gone */
+        result = fd < 0 ? CUDA_ERROR_INVALID_VALUE /* as the driver answers for memory that is gone */
                         : map_piece(fd, import->address + at, bytes, import->device);
         if (fd >= 0)
             close(fd);
@@ -202,7 +202,7 @@ static CUresult map(const struct handle *handle, struct swap_import *import)
     return CUDA_SUCCESS;
 }
 
-/* Under the lock: nobody has it any more. */
+/* Under the lock: nobody has it open any more. */
 static void end_import(struct swap_import *import)
 {
     import->count = 0;
@@ -253,7 +253,7 @@ CUresult swap_ipc_open(const struct allocation *wanted)
     if (result == CUDA_SUCCESS && !is_sound(&handle))
         result = CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS && handle.place.pid == (int32_t)getpid())
-        result = CUDA_ERROR_INVALID_CONTEXT; /* a process does not open its own memory */
+        result = CUDA_ERROR_INVALID_CONTEXT; /* a process may not open its own memory */
     if (result != CUDA_SUCCESS)
         return result;
     guard_lock(&swap_state()->lock);
@@ -275,7 +275,7 @@ CUresult swap_ipc_close(CUdeviceptr address)
     guard_unlock(&swap_state()->lock);
     if (!context)
         return plain_release(RELEASE_cuIpcCloseMemHandle, address, NULL);
-    if (own_calls_begin(&calls, context)) { /* as the driver: for the work that may use it */
+    if (own_calls_begin(&calls, context)) { /* like the driver, wait for the work that may use the memory */
         real(cuCtxSynchronize)();
         own_calls_end(&calls);
     }

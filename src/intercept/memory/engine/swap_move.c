@@ -26,7 +26,7 @@ static bool is_away(const struct extent *extent)
     return !extent->is_resident || extent->is_returning;
 }
 
-/* The card has its memory made while the copies before it go on. */
+/* The extent's memory is made while the copies before it run. */
 static CUresult submit_in(struct move *move, struct extent *extent)
 {
     if (!extent->is_returning) {
@@ -55,7 +55,7 @@ static bool is_called(const struct extent *extent)
 
 static const struct direction in_part = {.is_to_move = is_called, .submit = submit_in, .finish = finish_in};
 
-/* It is on the card. Its copy stays where it is for as long as it may be the same. */
+/* The extent is on the card. Its copy stays in the arena for as long as its contents may still be the same. */
 static void end_copy(struct extent *extent)
 {
     extent->has_copy = false;
@@ -63,7 +63,8 @@ static void end_copy(struct extent *extent)
         extent_give_up_place(extent);
 }
 
-/* What was returning is on the card, and needs its copy no more; or it leaves again, and its copy holds. */
+/* The restore is over. If all is back, the extents do not need their copies any more; if not, what had returned
+ * leaves again, and its copies hold. */
 static void end_return(struct move *move, bool is_back)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
@@ -99,13 +100,13 @@ static CUresult restore(struct move *move)
     return result;
 }
 
-/* What is to come, while the rest stays away. */
+/* What a partial restore brings, while the rest stays away. */
 struct part {
     CUdevice device;
     uint64_t most_bytes;
 };
 
-/* Call extents for so many bytes at most, in the order of the table, as they would come anyhow. */
+/* Mark extents of at most `most_bytes` together, in the order of the table, in which they would come anyway. */
 static void call_part(struct move *move, const struct part *part)
 {
     uint64_t most_bytes = part->most_bytes;
@@ -116,7 +117,7 @@ static void call_part(struct move *move, const struct part *part)
     }
 }
 
-/* Those that were called are there, and wait for the others; or they leave again. */
+/* The marked extents are on the card, and wait for the others; or they leave again. */
 static void end_part(struct move *move, bool are_there)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
@@ -140,7 +141,7 @@ static CUresult restore_part(struct move *move, const struct part *part)
     return result;
 }
 
-/* What came ahead leaves as it came: nobody has used it, and its copy holds. */
+/* What came ahead leaves as it came: nothing has used it, so its copy holds. */
 static CUresult drop_ahead(struct move *move)
 {
     CUresult result = CUDA_SUCCESS;
@@ -148,7 +149,7 @@ static CUresult drop_ahead(struct move *move)
          extent = move_next(move, extent)) {
         if (!extent->is_ahead)
             continue;
-        if (extent->is_pinned) { /* since it came: it is here for good */
+        if (extent->is_pinned) { /* it was pinned after it came, so it stays for good */
             extent->is_ahead = false;
             end_copy(extent);
             continue;
@@ -175,7 +176,8 @@ static bool is_same(const struct digest *one, const struct digest *other)
     return one->words[0] == other->words[0] && one->words[1] == other->words[1];
 }
 
-/* Take the digests of those extents of the batch that are to have one and whose copies have one, or have none. */
+/* Take the digests of those extents of the batch that have none yet in this move. `have_one`: of those whose copy has
+ * a digest; otherwise of the others. */
 static void take_digests(struct move *move, const struct batch *batch, bool have_one)
 {
     struct digester *digester = &move->digester;
@@ -201,7 +203,7 @@ static void take_digests(struct move *move, const struct batch *batch, bool have
     }
 }
 
-/* In verify mode nothing is taken for unchanged that is not. */
+/* In verify mode: an extent whose contents differ from its copy does not count as clean, whatever its digest says. */
 static void verify_clean(struct move *move, const struct batch *batch)
 {
     static atomic_bool said;
@@ -217,8 +219,8 @@ static void verify_clean(struct move *move, const struct batch *batch)
     }
 }
 
-/* Which are as their copies in the arena are: known before they would be copied. What is copied has a digest again once
- * its copy is whole: finish_out(). */
+/* Find the extents that are the same as their copies in the arena, before they would be copied. An extent that is
+ * copied gets its digest back once the copy is complete: finish_out(). */
 static void find_clean(struct move *move, const struct batch *batch)
 {
     bool has_any = false;
@@ -239,7 +241,7 @@ static void find_clean(struct move *move, const struct batch *batch)
             move->swap->extents.table[i].has_digest &= move->swap->extents.table[i].is_clean;
 }
 
-/* Of those that leave for the first time. */
+/* Take the digests of extents that have none, such as those that leave for the first time. */
 static void take_first_digests(struct move *move, const struct batch *batch)
 {
     bool has_any = false;
@@ -254,7 +256,7 @@ static CUresult submit_out(struct move *move, struct extent *extent)
     return extent->is_clean ? CUDA_SUCCESS : move_copy(move, extent, true);
 }
 
-/* Its copy is whole. */
+/* The extent's copy is complete: it leaves the card. */
 static CUresult finish_out(struct extent *extent)
 {
     extent->has_copy = true;
@@ -273,7 +275,7 @@ static const struct direction out = {.is_to_move = is_to_leave,
                                      .submit = submit_out,
                                      .finish = finish_out};
 
-/* Those that are kept empty go. */
+/* End the shared extents that were kept although they are empty. */
 static void end_empty_ones(struct move *move)
 {
     struct extents *extents = &move->swap->extents;
@@ -305,8 +307,8 @@ static void give_up_places(struct move *move)
             extent_give_up_place(extent);
 }
 
-/* Give each extent its place in the arena, and have memory there. Where what is free lies in pieces that are too small,
- * those that are there for nothing go first. */
+/* Give each extent that leaves a place in the arena, with memory there. If the free grains lie in runs that are too
+ * short, the places of extents on the card, which do not need them, are given up first. */
 static bool make_room(struct move *move)
 {
     uint64_t bytes = 0;
@@ -325,8 +327,8 @@ static bool make_room(struct move *move)
     return false;
 }
 
-/* Where one cannot leave, what has left returns. If even that fails, the process is evicted with some of its memory on
- * the card, and the rest comes back with the next restore. */
+/* If an extent cannot leave, those that have left come back. If even that fails, the process is evicted with some of
+ * its memory on the card, and the rest comes back with the next restore. */
 static CUresult evict(struct move *move)
 {
     CUresult result = drop_ahead(move);
@@ -342,7 +344,7 @@ static CUresult evict(struct move *move)
     return result;
 }
 
-/* --- For everyone ---------------------------------------------------------------------------------- */
+/* --- Called from other files ----------------------------------------------------------------------- */
 
 CUresult swap_evict(void (*progress)(void))
 {
@@ -358,7 +360,7 @@ CUresult swap_evict(void (*progress)(void))
     return result;
 }
 
-/* A part of it, or, NULL, all. */
+/* Bring back `part`; NULL: all. */
 static CUresult move_in(const struct part *part, void (*progress)(void))
 {
     struct swap *swap = swap_state();
@@ -399,7 +401,7 @@ void swap_lock_pages(void)
 
 /* --- Host memory that is not needed any more ------------------------------------------------------- */
 
-#define RESERVE_PART 8 /* of what moves: programs that free memory often have more again */
+#define RESERVE_PART 8 /* of what moves: programs that free memory often allocate it again */
 #define RESERVE_LEAST_BYTES (UINT64_C(64) << 20)
 
 static const struct arena_chunk *last_chunk(const struct arena *arena)
@@ -415,7 +417,8 @@ bool swap_has_spare_chunk(void)
     return last && last->begin >= needed + (reserve > RESERVE_LEAST_BYTES ? reserve : RESERVE_LEAST_BYTES);
 }
 
-/* Those on the card do without their copies in the last chunk. False: something has its only one there. */
+/* Give up the copies in the last chunk of extents that are on the card. False if an extent that is away has its only
+ * copy there. */
 static bool empty_last_chunk(struct swap *swap)
 {
     struct extents *extents = &swap->extents;
@@ -434,7 +437,7 @@ bool swap_give_back_chunk(void)
     struct swap *swap = swap_state();
     struct own_calls calls;
     bool is_given = false;
-    move_lock_all(swap); /* the context that page-locked it lives on */
+    move_lock_all(swap); /* the context that page-locked the chunk lives on meanwhile */
     if (swap_has_spare_chunk() && empty_last_chunk(swap)) {
         CUcontext context = last_chunk(&swap->arena)->context;
         bool is_ready = own_calls_begin(&calls, context);

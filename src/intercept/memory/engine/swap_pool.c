@@ -32,7 +32,7 @@ static struct swap_pool *end_of_pools(void)
     return state()->table + (state()->table ? state()->count : 0);
 }
 
-/* The lock, for what calls the driver: it invalidates no capture of the program's. */
+/* Take the lock around calls to the driver, which must not invalidate a capture of the program. */
 static void lock_for_own_calls(struct own_calls *calls)
 {
     own_calls_begin(calls, NULL);
@@ -89,7 +89,7 @@ static bool find_default(CUmemoryPool handle, CUdevice *device)
     return false;
 }
 
-/* Under the lock. The pool, if it is served; those that the program made are known since then. */
+/* Under the lock. The pool if it is served, else NULL. Pools that the program made were added when it made them. */
 static struct swap_pool *served_pool(CUmemoryPool handle)
 {
     struct swap_pool *pool = find_pool(handle);
@@ -124,7 +124,7 @@ static bool swap_pool_moves(CUmemoryPool handle)
     return is_served;
 }
 
-/* --- Memory comes and goes: under the lock ----------------------------------------------------------- */
+/* --- Memory that comes and goes: under the lock ----------------------------------------------------- */
 
 static bool add_region(struct swap_pool *pool, uint64_t bytes)
 {
@@ -138,7 +138,7 @@ static bool add_region(struct swap_pool *pool, uint64_t bytes)
     return false;
 }
 
-/* An absent block that has room for `bytes`, together with what is free before it. */
+/* An absent block with room for what `bytes` still needs beside the free block before it. NULL: none. */
 static struct block *find_absent(const struct swap_pool *pool, uint64_t bytes, uint64_t stream,
                                  uint64_t *missing_bytes)
 {
@@ -176,7 +176,7 @@ static struct block *grow(struct swap_pool *pool, uint64_t bytes, uint64_t strea
     return block;
 }
 
-/* An extent that lies in a free block as a whole. */
+/* An extent that lies in this free block as a whole; NULL: none. */
 static struct extent *whole_extent(const struct block *block)
 {
     struct extents *extents = &swap_state()->extents;
@@ -191,7 +191,7 @@ static struct extent *whole_extent(const struct block *block)
     return NULL;
 }
 
-/* One extent that nobody uses, and without which there are at least `keep_bytes`. */
+/* Give back one extent that nobody uses, if at least `keep_bytes` remain without it. */
 static bool send_one(struct swap_pool *pool, uint64_t keep_bytes)
 {
     for (struct block *block = blocks_next_idle(blocks(), &pool->blocks, NULL); block;
@@ -230,7 +230,7 @@ bool swap_pool_give_back(bool is_idle)
 
 /* --- Allocating and freeing ------------------------------------------------------------------------ */
 
-/* Memory that another stream has freed but may use still: this one waits for that. */
+/* Memory that another stream has freed but may still use: `stream` is made to wait for that. */
 static struct block *find_in_time(struct swap_pool *pool, uint64_t bytes, const struct stream *stream)
 {
     struct block *block = pool->waits_for_others
@@ -283,7 +283,7 @@ static CUresult take(struct swap_pool *pool, uint64_t asked_bytes, const struct 
     return CUDA_SUCCESS;
 }
 
-/* Where a program has captured, the driver may refuse what is to happen in a stream's order. */
+/* In a program that has captured, the driver may refuse what is to happen in a stream's order: find out. */
 static CUresult check_stream(const struct stream *stream)
 {
     struct order order;
@@ -314,7 +314,7 @@ CUresult swap_pool_allocate(const struct allocation *wanted)
     return result;
 }
 
-/* Under the lock. */
+/* Under the lock: the taken block that begins at `address`; NULL: none. */
 static struct block *find_begin(CUdeviceptr address)
 {
     struct block *block = blocks()->table ? blocks_find_taken(blocks(), address) : NULL;
@@ -341,7 +341,8 @@ bool swap_pool_find(CUdeviceptr address, struct pool_place *place)
     return true;
 }
 
-/* In the order of a stream; by cuMemFree, the caller has waited. While the process is evicted, nothing uses it. */
+/* Free in the order of a stream. For cuMemFree the caller has waited already. While the process is evicted, no work
+ * uses the memory. */
 CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream handle)
 {
     struct order order = {0};
@@ -368,7 +369,8 @@ CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream hand
 
 /* --- Pools ----------------------------------------------------------------------------------------- */
 
-/* The number that is the driver's, for what it has given out of the pool itself, and ours together. */
+/* Our number for an attribute that is the sum of two: the driver's, for what it has given out of the pool itself, and
+ * ours. */
 static uint64_t *own_number(struct swap_pool *pool, CUmemPool_attribute which)
 {
     switch (which) {
@@ -459,7 +461,7 @@ static CUresult swap_pool_trim(CUmemoryPool handle, size_t keep_bytes)
     return result;
 }
 
-/* The program has waited for work: what is above the threshold goes back. */
+/* The program has waited for work: give back what is above the threshold. */
 static void swap_pool_waited(void)
 {
     struct own_calls calls;
@@ -471,7 +473,7 @@ static void swap_pool_waited(void)
     unlock_after(&calls);
 }
 
-/* Under the lock: nobody has anything of it any more. */
+/* Under the lock: nobody has any of the pool's memory any more. */
 static void end_memory(struct swap_pool *pool)
 {
     blocks_free_all(blocks(), &pool->blocks);
@@ -496,10 +498,10 @@ static CUresult swap_pool_destroy(CUmemoryPool handle)
     return result;
 }
 
-/* Under the lock: the context whose orders go. */
+/* The context whose orders is_gone() finds. Under the lock. */
 static CUcontext gone;
 
-/* Its events have gone with it. */
+/* The events of these orders are gone with their context. */
 static void forget_nothing(const struct order *order)
 {
     (void)order;

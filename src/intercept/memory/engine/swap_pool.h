@@ -1,35 +1,36 @@
-/* swap_pool.h - memory of cuMemAllocAsync and of pools, so that it can leave the card.
+/* swap_pool.h - makes memory of cuMemAllocAsync and of pools so that it can leave the card.
  *
- * A pool that is served has addresses of its own (pool_blocks.h) and extents behind some of them. Its handle, its
- * properties and its place as the current one of a device are the driver's own, but nothing is allocated from that.
- * What a stream frees, the same stream may have again at once; others when the stream has got there, or they wait for it.
- * Pools of the host, of managed memory, and those that other processes may import stay the driver's.
+ * A pool that is served has addresses of its own (pool_blocks.h), with extents behind some of them. The driver still
+ * has the pool's handle and properties, and knows which pool is current on a device, but nothing is allocated from
+ * the driver's pool. What a stream frees, the same stream may get again at once; other streams get it once the first
+ * one's work has reached that point, or they wait for it. Pools of host memory or managed memory, and pools that
+ * other processes may import, stay the driver's.
  *
- * Called without the engine's lock, but where it says so. */
+ * Called without the engine's lock, except where it says so. */
 #pragma once
 
 #include "intercept/memory/engine/engine.h"
 
 extern const struct engine_pools swap_pools;
 
-/* By cuMemAllocAsync and the like, with the pool named. */
+/* For cuMemAllocAsync and the like, with the pool named. */
 CUresult swap_pool_allocate(const struct allocation *wanted);
 
 /* Whether an allocation of ours begins there; and free it by this way. */
 bool swap_pool_has(CUdeviceptr address);
 CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream stream);
 
-/* Under the lock: the allocation around an address. */
+/* Under the lock: find the allocation around an address. */
 struct pool_place {
     uint64_t base, bytes;
-    CUcontext context; /* that it was made in; it may have gone */
+    CUcontext context; /* in which it was made; may be gone */
     CUmemoryPool pool;
 };
 bool swap_pool_find(CUdeviceptr address, struct pool_place *place);
 
-/* Under the lock: give back to the card what nobody has of all pools. `is_idle`: nothing that was submitted goes on. True where
- * that was anything. */
+/* Under the lock: give the card back what nobody has of all pools. `is_idle`: no work goes on. Returns whether it
+ * gave anything back. */
 bool swap_pool_give_back(bool is_idle);
 
-/* Under the lock: a context has gone, and its events. */
+/* Under the lock: a context is gone, and its events with it. */
 void swap_pool_forget_context(CUcontext context);

@@ -10,11 +10,11 @@
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/submit/gate.h"
 
-/* A handle that is none: what the driver says to it, it says to one of ours that is none any more. */
+/* Not a handle. The driver gets it in place of one of our handles that is not valid any more, and answers for it. */
 #define NO_HANDLE ((CUmemGenericAllocationHandle)0)
-#define HANDLE_TAG UINT64_C(0x6773) /* upper 16 bits; the lower ones: the index in the table */
+#define HANDLE_TAG UINT64_C(0x6773) /* the upper 16 bits; the lowest 16 are the index in the table */
 
-/* A forked child has none yet, and then nothing of ours. */
+/* A forked child that has no area yet has none of our memory either. */
 static bool has_area(void)
 {
     return memory_area_if_any() != NULL;
@@ -40,7 +40,8 @@ static struct extent *extent_of_handle(CUmemGenericAllocationHandle handle)
     return extent && extent->is_used && extent->program.handle == handle ? extent : NULL;
 }
 
-/* The physical memory can be another later. What RDMA may reach, sparse arrays and unknown flags stay as they are. */
+/* Whether other physical memory may take its place later. Not for what RDMA may reach, sparse arrays and unknown
+ * flags. */
 bool program_can_move(const struct allocation *wanted)
 {
     const CUmemAllocationProp *properties = wanted->physical.properties;
@@ -88,7 +89,7 @@ CUresult program_create(const struct allocation *wanted)
     return result;
 }
 
-/* Nothing of the program's leads there any more. */
+/* End the extent if neither a handle nor a mapping of the program leads there any more. */
 static void end_if_unused(struct extent *extent)
 {
     if (extent->program.references || extent->program.mappings)
@@ -156,7 +157,7 @@ static void drop_others(uint64_t address, uint64_t bytes)
         ranges_remove(&program()->others, range.begin, range.kind);
 }
 
-/* What the driver would answer, of memory that is away. */
+/* Answer as the driver would, for memory that is away. */
 static CUresult check_map(const struct extent *extent, uint64_t address, uint64_t bytes, size_t offset,
                           unsigned long long flags)
 {
@@ -171,8 +172,8 @@ static CUresult check_map(const struct extent *extent, uint64_t address, uint64_
     return is_good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Addresses of memory that is away are the program's still: it could not come back to where something else is mapped by then.
- * The driver knows nothing of them. */
+/* Addresses of memory that is away still belong to the program. The driver knows nothing of them, so we refuse to map
+ * anything else there: the memory could not come back. */
 static bool is_mapped_away(uint64_t address, uint64_t bytes)
 {
     return is_evicted() && bytes && mapping_touches(address, bytes);
@@ -195,8 +196,8 @@ static CUresult map_ours(CUdeviceptr address, size_t bytes, size_t offset,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Memory that does not move. Under the lock too: other memory that leaves between the look and the call would leave its addresses
- * to this. */
+/* Map memory that does not move. Under the lock too: if other memory left the card between the check and the call,
+ * the driver would accept its addresses for this. */
 static CUresult map_other(CUdeviceptr address, size_t bytes, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -227,7 +228,7 @@ static void drop_mappings(uint64_t address, uint64_t bytes)
         end_if_unused(mapping_drop(mapping_at(range.kind + 1)));
 }
 
-/* Of memory that is away; what is pinned is not. */
+/* Unmap memory while the process is evicted. What is pinned is on the card all the same. */
 static CUresult unmap_evicted(uint64_t address, uint64_t bytes)
 {
     CUresult result = CUDA_SUCCESS;
@@ -274,7 +275,7 @@ static CUresult check_access(const CUmemAccessDesc *access)
                : CUDA_SUCCESS;
 }
 
-/* A device that cannot reach the memory is refused now: the driver would refuse it when the memory is to come back. */
+/* Refuse a device that cannot reach the memory now: the driver would refuse it only when the memory comes back. */
 static CUresult check_reach(CUdevice device, const CUmemAccessDesc *access, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -410,7 +411,7 @@ static bool is_ours(uint64_t address, uint64_t bytes)
     return found;
 }
 
-/* Under the lock: all of the allocation around an address, where that is in pieces. */
+/* Under the lock: the whole allocation around an address, of which extents may be only pieces. */
 static struct range allocation_around(uint64_t address)
 {
     struct extents *extents = &swap_state()->extents;
@@ -444,7 +445,7 @@ static void pin_all_in(uint64_t address, uint64_t bytes)
     }
 }
 
-/* What reaches a part of an allocation may be given the rest without being asked for again. */
+/* Whoever reaches a part of an allocation may be given the rest without another call, so all of it is pinned. */
 static void program_pin_range(CUdeviceptr address, size_t bytes)
 {
     if (!has_area() || !address || !bytes || address + bytes < address || !is_ours(address, bytes))
@@ -455,7 +456,7 @@ static void program_pin_range(CUdeviceptr address, size_t bytes)
     pthread_mutex_unlock(&swap_state()->lock);
 }
 
-/* Of each piece: the driver knows nothing of the others. */
+/* Set the attribute for each piece, since the driver does not know that they belong together. */
 static CUresult program_set_attribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     if (!has_area())

@@ -3,8 +3,8 @@
 #include "intercept/memory/engine/state.h"
 #include "intercept/resolve/real.h"
 
-/* A program that destroys a stream or an event twice may have meant one of ours the second time, and have got its handle
- * since: then that is left to it. */
+/* A program that destroys a stream or an event twice may have destroyed ours the second time, and may have got the
+ * handle for one of its own since. Then the handle is left to the program. */
 static bool is_stream_ours(CUstream stream)
 {
     CUstreamCaptureStatus status;
@@ -18,7 +18,7 @@ static bool is_event_ours(CUevent event)
     return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY;
 }
 
-/* Make what is not there. What is made is kept, whatever fails. */
+/* Make what does not exist. What was made is kept, whatever fails. */
 static CUresult make(struct swap_tools *tools)
 {
     CUstream *streams[] = {&tools->copies, &tools->digests};

@@ -1,8 +1,8 @@
-/* tools.h - what the swap engine moves memory by, in each context: made with the context, and there as long as it.
+/* tools.h - the streams and events that the swap engine moves memory with: made with each context, and kept as long as it.
  *
- * The driver gives out handles again. A stream that is made for each move would have that of one which the program has
- * destroyed, and a program that uses its own once more would be answered as if that lived. What comes with the context comes
- * before all that the program makes there. */
+ * The driver reuses handles. A stream that is made for each move might get the handle of one that the program has
+ * destroyed. A program that uses its dead handle once more would then be answered as if its stream lived. What is
+ * made with the context comes before all that the program makes there. */
 #pragma once
 
 #include "cuda/driver.h"
@@ -12,13 +12,13 @@
 struct swap_tools {
     CUcontext context; /* NULL: an unused place */
     CUstream copies, digests;
-    CUevent done[2];   /* a batch's copies, of every other one (move.h) */
+    CUevent done[2];   /* a batch's copies are done; batches take turns (move.h) */
     CUfunction digest; /* the kernel of digests; NULL: not loaded yet (clean.h) */
 };
 
-/* Under the engine's lock: those of the current context. What is not there yet is made, or made anew where the program has
- * destroyed it by a handle of before. Without success some of it is missing. */
+/* Under the engine's lock: find those of the current context. What does not exist yet is made; so is what the program
+ * has destroyed by an old handle. After a failure some of it is missing. */
 CUresult tools_find(CUcontext current, struct swap_tools **tools);
 
-/* A context has gone, with what was made in it. */
+/* A context is gone, with what was made in it. */
 void tools_forget_context(CUcontext context);

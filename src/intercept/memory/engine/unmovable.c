@@ -10,7 +10,7 @@ static void add_unmovable(const struct record *record, void *argument)
         *bytes += record->charged.bytes;
 }
 
-/* Of a moment. */
+/* As it is at this moment; read without the pool's lock. */
 static uint64_t bytes_of_pool(struct pool *pool)
 {
     CUmemoryPool handle = (CUmemoryPool)atomic_load_explicit(&pool->handle, memory_order_relaxed);

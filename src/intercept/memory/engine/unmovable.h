@@ -1,4 +1,4 @@
-/* unmovable.h - what of this process's memory stays on the card, whatever its engine is. */
+/* unmovable.h - how much of this process's memory stays on the card, whatever its engine is. */
 #pragma once
 
 #include <stdint.h>

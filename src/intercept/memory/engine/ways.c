@@ -1,4 +1,4 @@
-/* ways.c - the contexts by which memory moves (move.h). */
+/* ways.c - finds the contexts whose extents move (move.h). */
 #include "intercept/memory/charge.h"
 #include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/move.h"
@@ -15,7 +15,6 @@ static void add_context(const struct record *record, void *argument)
         move->ways[move->way_count++] = (struct way){.context = context};
 }
 
-/* All contexts of the process, which live on while their locks are held. */
 void move_find_ways(struct move *move)
 {
     uint32_t count = 0;
@@ -32,8 +31,6 @@ void move_find_ways(struct move *move)
     move->way_count = count;
 }
 
-/* Physical memory of the program's outlives contexts; it comes back by one that is made for that, where there is none: not by
- * a primary one, as the program may have a handle of that which is to be dead. */
 void move_add_own_ways(struct move *move)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
@@ -60,7 +57,6 @@ void move_end_own_ways(struct move *move)
     }
 }
 
-/* Whether the extent is copied by the way that is gone at present: its own context's, or the first of its device. */
 bool move_goes_this_way(const struct move *move, const struct extent *extent)
 {
     if (extent->context)
@@ -71,7 +67,6 @@ bool move_goes_this_way(const struct move *move, const struct extent *extent)
     return first == move->way && first->device == extent->device;
 }
 
-/* The locks that keep contexts, and then the engine's. */
 void move_lock_all(struct swap *swap)
 {
     uint32_t count = session_slot()->ledger.policy->gpu_count;

@@ -6,9 +6,9 @@
 #include "intercept/resolve/real.h"
 
 #define DEPTH_MAX 16u
-#define GRAIN_BYTES UINT64_C(512) /* what allocations are multiples of */
+#define GRAIN_BYTES UINT64_C(512) /* allocations are multiples of this */
 
-/* Memory that the graph allocates, as far as it was read. */
+/* Memory that the graph has allocated up to the node that was read last. */
 struct live {
     CUdeviceptr address;
     uint64_t bytes; /* 0: freed */

@@ -8,11 +8,11 @@
 #include "ledger/ledger.h"
 
 struct graph_need {
-    /* By CUDA's ordinal of the device: the most that is allocated there and not yet freed, in the order in which the graph lists its
-     * nodes. */
+    /* By CUDA's ordinal of the device: the most that is allocated there and not yet freed, if the nodes run in the
+     * order in which the graph lists them. */
     uint64_t bytes[LEDGER_GPUS];
 };
 
-/* Look through a graph and the graphs in it. False when it allocates nothing on a device, or cannot be read.
- * Slow: asks the driver for each node. Call inside own calls (resolve/own_calls.h). */
+/* Read a graph and the graphs in it. False when it allocates nothing on any device, or cannot be read. Slow: asks the
+ * driver about each node. Call inside own calls (resolve/own_calls.h). */
 bool graph_need(CUgraph graph, struct graph_need *need);

@@ -1,10 +1,12 @@
-/* hook_address.c - what the program asks about an address, and who may reach it: the engine, which may have put it there, answers. */
+/* hook_address.c - what the program asks about an address, and which devices may reach it. The engine answers, since
+ * it may have put the memory there. */
 #include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
-/* The engine that answers the program. NULL: the driver answers, as it does what it asks of itself inside another call. */
+/* The engine that answers the program. NULL: the driver answers, as it does what it asks itself inside another
+ * call. */
 static const struct engine *answering_engine(void)
 {
     const struct engine *engine = engine_of_process();

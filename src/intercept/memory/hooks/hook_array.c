@@ -1,5 +1,5 @@
-/* hook_array.c - arrays and mipmapped arrays, charged by what their elements take (cuda/array_size.h); a
- * sparse one, and one of deferred mapping, takes nothing itself: its parts hold what is mapped into them. */
+/* hook_array.c - arrays and mipmapped arrays, charged for what their elements take (cuda/array_size.h). A sparse
+ * array, or one of deferred mapping, takes nothing itself: its parts hold what is mapped into them. */
 #include "cuda/array_size.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
@@ -48,7 +48,7 @@ static CUresult create(enum alloc_way way, CUarray *array, const void *descripto
         .way = way, .bytes = size_of(wide, 1), .got = array, .array = {.descriptor = descriptor}});
 }
 
-/* Without a place for the array or without a descriptor, which the driver refuses. */
+/* There is no place for the array, or no descriptor: the driver will refuse. */
 static CUresult create_uncharged(enum alloc_way way, void *array, const void *descriptor, unsigned levels)
 {
     return allocate(
@@ -104,7 +104,7 @@ static uint64_t resource_of(const CUarrayMapInfo *info)
     return (uint64_t)(uintptr_t)info->resource.array; /* either member: a pointer */
 }
 
-/* A part is named by its place; two different parts of one array share a name once in 2^64. */
+/* A part's name is a hash of its place: two different parts of one array have the same name once in 2^64. */
 static uint64_t part_of(const CUarrayMapInfo *info)
 {
     uint64_t words[9] = {resource_of(info), (uint64_t)info->subresourceType};
@@ -141,7 +141,7 @@ static uint64_t tiles_for(uint64_t extent, uint64_t tile)
     return tile ? (extent + tile - 1) / tile : extent;
 }
 
-/* What a part takes of the memory that is mapped there; 0 where the driver cannot tell. */
+/* How much of the memory that is mapped there a part takes; 0 if the driver cannot tell. */
 static uint64_t part_bytes(const CUarrayMapInfo *info)
 {
     CUDA_ARRAY_SPARSE_PROPERTIES tile;
@@ -167,7 +167,7 @@ static uint64_t part_bytes(const CUarrayMapInfo *info)
            tiles_for(info->subresource.sparseLevel.extentDepth, tile.tileExtent.depth) * TILE_BYTES;
 }
 
-/* Before the driver maps: another session's memory is charged for what is mapped of it. */
+/* Before the driver maps: memory of another session is charged for the part of it that is mapped. */
 static bool fits(const CUarrayMapInfo *infos, unsigned count)
 {
     for (unsigned i = 0; infos && i < count; i++) {
@@ -183,8 +183,8 @@ static bool fits(const CUarrayMapInfo *infos, unsigned count)
     return true;
 }
 
-/* The driver has taken the work: later parts hold what is mapped there, earlier ones let go. A part that is
- * unmapped in other pieces than it was mapped stays held until its array goes. */
+/* The driver has taken the work. In order, parts now hold what was mapped into them, and let go of what was unmapped.
+ * A part that is unmapped in other pieces than it was mapped stays held until its array is destroyed. */
 static void follow(const CUarrayMapInfo *info)
 {
     struct record displaced;
@@ -209,7 +209,7 @@ static void follow(const CUarrayMapInfo *info)
 
 #define PARTS_AT_ONCE 32u
 
-/* The driver is told its own handles, of memory that stays on the card from now on. */
+/* The driver gets its own handles. Their memory stays on the card from now on. */
 static CUresult map_some(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUstream), CUarrayMapInfo *infos,
                          unsigned int count, CUstream stream)
 {
@@ -239,7 +239,8 @@ static CUresult map_by_driver(CUresult (*driver)(CUarrayMapInfo *, unsigned int,
     return result;
 }
 
-/* The parts are mapped in stream order, so they pass the gate. `to` is what `stream` means in both forms. */
+/* The parts are mapped in stream order, so the call passes the gate. `to` is the stream that `stream` means in this
+ * form of the call. */
 static CUresult map_parts(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUstream), CUarrayMapInfo *infos,
                           unsigned int count, CUstream stream, CUstream to)
 {
@@ -275,7 +276,7 @@ static bool is_part(const struct record *tile, const void *array)
     return tile->hold.array == *(const uint64_t *)array;
 }
 
-/* What is mapped into its parts goes with a sparse array. */
+/* What was mapped into a sparse array's parts goes with the array. */
 static CUresult destroy(enum release_way way, uint64_t array)
 {
     CUresult result = release_allocation(way, array, NULL);

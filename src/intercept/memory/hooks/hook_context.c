@@ -1,5 +1,5 @@
-/* hook_context.c - contexts: they take memory when they are made, and all that belongs to them goes with
- * them (contexts.h). Green contexts are parts of a device's primary context, which they keep alive: the first on a
+/* hook_context.c - contexts: they take memory when they are made, and all that belongs to them goes with them
+ * (contexts.h). Green contexts are parts of a device's primary context and keep it alive, so the first one on a
  * device costs what the primary context costs. */
 #include "intercept/memory/contexts.h"
 #include "intercept/memory/road.h"
@@ -91,7 +91,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
                                          .context = {.flags = flags, .resources = resources}});
 }
 
-/* Usage counts of before CUDA 4. */
+/* Usage counts, from before CUDA 4. */
 CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
     real_needed(cuCtxAttach);

@@ -1,13 +1,13 @@
-/* hook_graph.c - memory nodes of graphs. A node takes nothing when it is made, nor when its graph is
- * instantiated: the device's graphs reserve memory together, when one of them is uploaded or launched
- * (cuDeviceGetGraphMemAttribute). They are charged by that, as one more pool (pool_charge.h).
+/* hook_graph.c - memory nodes of graphs. A node takes nothing when it is made, nor when its graph is instantiated.
+ * All graphs of a device reserve memory together, when one of them is uploaded or launched
+ * (cuDeviceGetGraphMemAttribute). That is what they are charged for, as one more pool (pool_charge.h).
  *
- * What an executable graph needs, on each device, is read when it is instantiated. A launch asks the ledger for
- * what the reserved and unused memory does not cover, in the driver's steps, so that it is refused before the
- * driver takes anything. One right after another of the same graph asks for nothing: its memory is there. After
- * another graph was launched that need not be so: what is reserved may be in use by that one, for as long as
- * the program does not free it. If the driver takes more all the same (memory in pieces; nodes side by side),
- * that is charged as it is: a launch cannot be taken back. */
+ * What an executable graph needs on each device is read when it is instantiated. A launch reserves in the ledger what
+ * the driver's reserved and unused memory does not cover, in the driver's steps, so that the launch is refused before
+ * the driver takes anything. A launch right after another of the same graph reserves nothing, since its memory is
+ * there. After a launch of another graph it may not be there: that graph may use what is reserved, until the program
+ * frees it. If the driver takes more all the same (memory in pieces; nodes side by side), the session is charged for
+ * it whether it fits or not: a launch cannot be taken back. */
 #include "cuda/driver_more.h"
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
@@ -31,12 +31,12 @@ static bool read_need(CUgraph graph, struct graph_need *need)
     return any;
 }
 
-/* What a graph needs on the session's GPUs, one record for each, in the order of the devices: so all threads take their pools' locks
- * in the same order. */
+/* What a graph needs on the session's GPUs: one record for each, in the order of the devices, so that all threads
+ * take the pools' locks in the same order. */
 struct parts {
     unsigned count;
     struct record all[LEDGER_GPUS];
-    struct pool *pools[LEDGER_GPUS]; /* with their locks, while the driver maps */
+    struct pool *pools[LEDGER_GPUS]; /* this thread holds their locks while the driver maps */
 };
 
 static uint64_t handle_key(CUgraphExec exec)
@@ -44,7 +44,8 @@ static uint64_t handle_key(CUgraphExec exec)
     return (uint64_t)(uintptr_t)exec;
 }
 
-/* The first record is found by the handle alone, and each of them tells of the next. No address has anything in the last byte. */
+/* The first record is found by the handle alone, and each record names the next one's device. No address uses the
+ * last byte. */
 static uint64_t key_of(CUgraphExec exec, unsigned next)
 {
     return handle_key(exec) | (uint64_t)next << 56;
@@ -66,7 +67,7 @@ static bool get_parts(get_record *get, struct records *records, CUgraphExec exec
     return parts->count > 0;
 }
 
-/* From the last on: the first one is found, and then all have to be there. */
+/* Enters the last record first: whoever finds the first one finds all of them. */
 static void remember(CUgraphExec exec, struct parts *parts)
 {
     unsigned next = 0;
@@ -81,7 +82,7 @@ static void remember(CUgraphExec exec, struct parts *parts)
     atomic_store_explicit(&memory_area()->uses_graphs, true, memory_order_relaxed);
 }
 
-/* Before what maps graph memory: the pools, whose locks this thread has then. False: refused. */
+/* Before a call that maps graph memory: gets the pools and takes their locks. False: refused, without the locks. */
 static bool begin(struct parts *parts, CUgraphExec exec)
 {
     for (unsigned i = 0; i < parts->count; i++) {
@@ -100,7 +101,7 @@ static bool begin(struct parts *parts, CUgraphExec exec)
     return true;
 }
 
-/* The driver mapped what `exec` needs; NULL: nothing, or not for good. */
+/* After the call: the driver has mapped what `exec` needs. NULL: it mapped nothing, or not for good. */
 static void end(const struct parts *parts, CUgraphExec exec)
 {
     for (unsigned i = 0; i < parts->count; i++) {
@@ -114,13 +115,13 @@ static void end(const struct parts *parts, CUgraphExec exec)
     charge_leave();
 }
 
-/* What fits the quota, and the card had no room for. `bytes` 0: there was room. */
+/* What fits the quota but found no room on the card. `bytes` 0: there was room. */
 struct lack {
     uint32_t gpu;
     uint64_t bytes;
 };
 
-/* On which of its devices there was none, the driver does not say. */
+/* The driver does not say which device had no room: take the one where the graph needs most. */
 static struct lack lack_of(const struct parts *parts)
 {
     struct lack lack = {0};
@@ -138,7 +139,7 @@ static bool is_mapped(const struct parts *parts, CUgraphExec exec)
     return true;
 }
 
-/* `where` is what `stream` means. A launch into a capture maps nothing. */
+/* `where` is the stream that `stream` means. A launch into a capture maps nothing. */
 static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
                        CUstream where, struct lack *lack)
 {
@@ -159,8 +160,8 @@ static CUresult launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec ex
     return result;
 }
 
-/* Through the gate first: a thread that has a pool's lock must not wait there, others allocate meanwhile. Nor is room waited
- * for behind the gate: others leave to make it, and this process may have to. */
+/* Pass the gate first: a thread that has a pool's lock must not wait there, since other threads allocate meanwhile.
+ * And wait for room outside the gate: other processes leave the card to make it, and this one may have to. */
 static CUresult pass_and_launch(CUresult (*driver)(CUgraphExec, CUstream), CUgraphExec exec, CUstream stream,
                                 CUstream where)
 {
@@ -214,11 +215,11 @@ static enum gpu_place place_of(CUgraph graph, struct parts *parts)
     return parts->count ? PLACE_ON_GPU : PLACE_NOWHERE;
 }
 
-/* What is known of an instantiation between its two ends. */
+/* What an instantiation keeps from before the driver's call until after it. */
 struct instantiation {
     struct parts parts; /* none: the graph does not allocate on the session's GPUs */
     bool uploads;
-    struct lack lack; /* of one that uploads */
+    struct lack lack; /* if it uploads */
 };
 
 /* Before the driver is asked. False: refused. */
@@ -283,7 +284,7 @@ INSTANTIATES(cuGraphInstantiateWithParams_ptsz,
              (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
              (exec, graph, params), params && (params->flags & UPLOAD))
 
-/* --- The end --------------------------------------------------------------------------------------- */
+/* --- Destroying, and trimming ---------------------------------------------------------------------- */
 
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {

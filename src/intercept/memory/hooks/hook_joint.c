@@ -1,18 +1,18 @@
 /* hook_joint.c - memory that processes hand to each other: handles of cuMemCreate, legacy IPC, pointers into
  * pools.
  *
- * The session is charged for such memory once, as long as any of its processes holds it. A process that exports memory
- * makes its own charge joint memory of the session (charge_make_joint()); a process that imports it joins that
- * (charge_take_import()). Both know it by its name: the bytes of an IPC handle, of a fabric handle or of a pool's export
- * data; of a file descriptor the file that it stands for. What another session made is charged to the first process
- * that imports it; the others join.
+ * The session is charged for such memory once, as long as any of its processes holds it. A process that exports
+ * memory makes its own charge joint memory of the session (charge_make_joint()). A process that imports it joins that
+ * (charge_take_import()). Both know the memory by its name: a hash of the bytes of an IPC handle, of a fabric handle
+ * or of a pool's export data; for a file descriptor, of the file that it stands for. Memory that another session made
+ * is charged to the first process that imports it; the others join.
  *
- * Not all names belong to one allocation. NVIDIA's driver may give each descriptor the same file, its device node; and
- * what is exported of a pool stays part of the pool's charge. Such an export is only noted, by its name
+ * Not every name belongs to one allocation. NVIDIA's driver may give each descriptor the same file, its device node;
+ * and what is exported of a pool stays part of the pool's charge. Such an export is only noted, by its name
  * (ledger_export()). While the process that noted it lives, imports of that name are charged to nobody else. What
- * importers keep alive longer is seen in the driver line. An import from outside the session is not charged while any
- * process of the session exports under the same name, since that one is charged for it. Without a note each import is
- * charged for itself. */
+ * importers keep alive after that shows in the driver line. An import from outside the session is not charged while
+ * any process of the session exports under the same name, since that process is charged for it. Without a note, each
+ * import is charged by itself. */
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHan
     return name_of(file, sizeof(file));
 }
 
-/* The process has handed out what has this record, under a name that is `is_its_own`. */
+/* The process has exported what this record stands for, under this name. `is_its_own`: no other allocation has it. */
 static void hand_out(enum record_kind kind, uint64_t key, uint64_t name, bool is_its_own)
 {
     if (name && charge_has_any() && !(is_its_own && charge_make_joint(kind, key, name)))
@@ -153,7 +153,7 @@ static uint64_t name_of_pool_pointer(const struct allocation *wanted, bool *is_i
     return name_of(wanted->import.handle, sizeof(CUmemPoolPtrExportData));
 }
 
-/* The pointer is freed as any other: cuMemFree, cuMemFreeAsync. */
+/* The pointer is freed like any other: by cuMemFree or cuMemFreeAsync. */
 CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data)
 {
     return allocate(&(struct allocation){

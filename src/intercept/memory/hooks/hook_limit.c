@@ -1,7 +1,6 @@
-/* hook_limit.c - limits of a context that the driver sets memory aside for: the heap of malloc() on the
- * device, the buffer of printf(), the stack of every thread that can be resident. What they take as the
- * driver sets them out is part of what a context costs; what a program adds is charged here, as long as the
- * context lives. */
+/* hook_limit.c - limits of a context for which the driver sets memory aside: the heap of malloc() on the device, the
+ * buffer of printf(), the stack of every thread that can be resident. What the driver's defaults take is part of what
+ * a context costs. What a program adds is charged here, as long as the context lives. */
 #include "intercept/memory/charge.h"
 #include "intercept/memory/contexts.h"
 #include "intercept/resolve/real.h"
@@ -63,7 +62,7 @@ static CUresult set_limit(const struct charge *charge, CUlimit limit, size_t val
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = real(cuCtxSetLimit)(limit, value);
-    /* The driver may have rounded it, up or down. */
+    /* The driver may have rounded the limit, up or down. */
     uint64_t taken = before_bytes;
     if (result == CUDA_SUCCESS)
         taken = real(cuCtxGetLimit)(&now, limit) == CUDA_SUCCESS ? beyond(now, record.usual, unit) : wanted;

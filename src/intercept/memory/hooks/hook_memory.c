@@ -18,8 +18,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flag
     });
 }
 
-/* The rows' real length is known only once the driver has chosen it: at first no more than the program asked
- * for is reserved, so that what fits exactly is not refused. */
+/* How long the rows are is known only once the driver has chosen the pitch. Before that, no more is reserved than the
+ * program asked for, so that what fits exactly is not refused. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                             unsigned int element_bytes)
 {

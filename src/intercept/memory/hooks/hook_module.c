@@ -1,7 +1,7 @@
-/* hook_module.c - modules and libraries of code. What they take of the GPU for code and variables is not
- * told, and known to the driver alone: it is found by the daemon in the difference between what the card
- * shows for the process and what it was charged (the driver line), for which it is given notice here. Nothing of
- * the kind gives the GPU work, but the driver may compile meanwhile, which the gate is told of. */
+/* hook_module.c - modules and libraries of code. What they take of the GPU for code and variables only the driver
+ * knows. The daemon finds it as the difference between what the card shows for the process and what the process was
+ * charged (the driver line), so these hooks send it a notice. None of these calls gives the GPU work, but the driver
+ * may compile meanwhile, so the gate is told when a load begins and ends. */
 #include "intercept/resolve/real.h"
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"

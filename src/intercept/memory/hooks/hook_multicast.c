@@ -1,4 +1,4 @@
-/* hook_multicast.c - multicast objects: they take no memory, and hold the allocations that are bound to them.
+/* hook_multicast.c - multicast objects. They take no memory, and hold the allocations that are bound to them.
  *
  * A binding's key is {number of the object:24, GPU:8, offset in the object in units of 64 KiB:32}. */
 #include "intercept/memory/engine/engine.h"
@@ -24,7 +24,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle, const CUmultica
     return result;
 }
 
-/* The driver has bound the allocation `number`. */
+/* The driver has bound the allocation `number` to the object. */
 static void bind(CUmemGenericAllocationHandle object_handle, size_t offset, uint64_t number)
 {
     struct records *records = memory_records();

@@ -1,5 +1,6 @@
-/* hook_names.c - calls that name device addresses and give the GPU nothing: the driver looks at what is there, so it is there
- * meanwhile. Of calls on a stream that is captured, the gate sees to that (gate.c). */
+/* hook_names.c - calls that name device addresses but give the GPU no work. The driver looks at what is at those
+ * addresses, so the memory is kept there meanwhile. For calls on a stream that is being captured, the gate does that
+ * (gate.c). */
 #include "cuda/driver_more.h"
 #include "intercept/memory/hooks/named.h"
 #include "intercept/resolve/real.h"

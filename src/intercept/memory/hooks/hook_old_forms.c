@@ -1,6 +1,6 @@
-/* hook_old_forms.c - the 32-bit forms of before CUDA 3.2 of calls for linear memory. A driver of today refuses them
- * with INVALID_CONTEXT in contexts of today. Where it would serve them, in contexts of the oldest form, that is the
- * answer in a session too, so that no memory is taken past its quota. */
+/* hook_old_forms.c - the 32-bit calls for linear memory from before CUDA 3.2. A present driver refuses them with
+ * INVALID_CONTEXT in present contexts. Where it would serve them, in contexts of the oldest form, a session answers
+ * the same, so that no memory is taken past its quota. */
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 #include "intercept/session/session.h"
@@ -34,7 +34,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned int *pitch, unsigned 
     return is_served(result) ? take_back(*address) : result;
 }
 
-/* Memory of these forms: a program in a session has none. */
+/* Frees memory of these forms, which a program in a session does not have. */
 CUresult cuMemFree(CUdeviceptr_v1 address)
 {
     real_needed(cuMemFree);

@@ -1,5 +1,5 @@
-/* hook_pool.c - stream-ordered memory, and the pools of devices that it comes from. Pools of host memory are
- * not charged; what comes from a pool that another process made is charged there (hook_joint.c). */
+/* hook_pool.c - stream-ordered memory, and the pools of devices that it comes from. Pools of host memory are not
+ * charged. Memory of a pool that another process made is charged in hook_joint.c. */
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/pool_charge.h"
@@ -26,7 +26,7 @@ CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream strea
                                          .pooled = {.stream = stream, .is_per_thread = true}});
 }
 
-/* A pool that the program has destroyed is none, though the driver's may still be there. */
+/* NULL for a pool that the program has destroyed, though the driver's pool may still exist. */
 static CUmemoryPool living(CUmemoryPool pool)
 {
     return pool_charge_is_dying(pool) ? NULL : pool;
@@ -55,7 +55,7 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t bytes, CUmemo
     return allocate_from_pool(WAY_cuMemAllocFromPoolAsync_ptsz, address, bytes, pool, stream);
 }
 
-/* Memory of cuMemAlloc may be freed in stream order too: then its record goes, as in cuMemFree. */
+/* Memory of cuMemAlloc may be freed in stream order too; its record then goes, as with cuMemFree. */
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 {
     return release_allocation(RELEASE_cuMemFreeAsync, address, stream);
@@ -68,9 +68,9 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 
 /* --- Pools ----------------------------------------------------------------------------------------- */
 
-/* The device whose memory a pool takes; false: none's. Managed memory without a device's location
- * (cuda.h 13.0) may come to any: it is charged as that of cuMemAllocManaged is, where the program works; to
- * the first device before that. */
+/* The device whose memory a pool takes; false: it takes no device's. Managed memory without a device's location
+ * (cuda.h 13.0) may come to any device. Like that of cuMemAllocManaged, it is charged where the program works; before
+ * the program has a context, on the first device. */
 static bool device_of(const CUmemLocation *location, CUmemAllocationType type, CUdevice *device)
 {
     *device = location->id;
@@ -100,7 +100,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
     if (result == CUDA_SUCCESS && place == PLACE_ON_GPU &&
         !pool_charge_get_made(*pool, device, charge.gpu,
                               properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED)) {
-        real(cuMemPoolDestroy)(*pool); /* more pools than we can account */
+        real(cuMemPoolDestroy)(*pool); /* more pools than we can account for */
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS && place == PLACE_ON_GPU)
@@ -108,7 +108,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
     return result;
 }
 
-/* A device's own pools may be allocated from in streams of any device: remember where they are. */
+/* A device's own pools may be allocated from in streams of any device, so remember whose they are. */
 static void remember_pool(CUresult result, const CUmemoryPool *pool, CUdevice device, bool managed)
 {
     struct charge charge;
@@ -152,8 +152,8 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAlloc
     return result;
 }
 
-/* Calls that name a pool: one that the program has destroyed is none, though the driver's is still there. The
- * driver itself says so, in its own order of checks. */
+/* Calls that name a pool. A pool that the program has destroyed becomes NULL, though the driver's still exists: the
+ * driver itself then refuses, in its own order of checks. */
 #define NAMES_POOL(symbol, answering, parameters, arguments)                                                 \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \

@@ -18,7 +18,7 @@ static uint64_t total_of_device(CUdevice device, uint64_t card_bytes)
         .total_bytes;
 }
 
-/* Either may be NULL, if the driver took that. */
+/* Either pointer may be NULL, if the driver accepts that. */
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     real_needed(cuMemGetInfo_v2);
@@ -44,7 +44,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return result;
 }
 
-/* The form of before CUDA 3.2 cannot tell the size of a large card: that comes from the form of today. */
+/* The form from before CUDA 3.2 cannot tell the size of a large card, so that is asked by the present form. */
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 {
     size_t card_bytes;

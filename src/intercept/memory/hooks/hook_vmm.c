@@ -1,4 +1,4 @@
-/* hook_vmm.c - physical memory of its own, mapped where the program likes (physical.h). */
+/* hook_vmm.c - physical memory that the program makes itself and maps where it likes (physical.h). */
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/road.h"
@@ -23,7 +23,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return release_allocation(RELEASE_cuMemRelease, handle, NULL);
 }
 
-/* What answers the program; what the driver asks of itself inside another call, it answers itself. */
+/* Who answers the program. What the driver asks itself inside another call, the driver answers. */
 static const struct engine_vmm *vmm(void)
 {
     return own_calls_depth ? &plain_vmm : engine_of_process()->vmm;
@@ -61,7 +61,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     return vmm()->properties(properties, handle);
 }
 
-/* For RDMA or another driver, which then reach the memory where it is. */
+/* For RDMA or another driver, which then reach the memory where it is now. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long flags)
 {
@@ -79,7 +79,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUd
     return vmm()->set_attribute(value, which, address);
 }
 
-/* The driver has mapped it: the mapping keeps it. */
+/* The driver has mapped the memory; the mapping keeps it from now on. */
 static bool enter_mapping(CUdeviceptr address, size_t bytes, uint64_t number)
 {
     struct record displaced;
@@ -89,8 +89,8 @@ static bool enter_mapping(CUdeviceptr address, size_t bytes, uint64_t number)
         number, &displaced);
 }
 
-/* The mapping keeps the memory before the driver makes it, so that another thread may release the handle
- * at any moment. */
+/* The mapping keeps the memory from before the driver makes the mapping, so that another thread may release the
+ * handle at any moment. */
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags)
 {
@@ -114,14 +114,14 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     return result;
 }
 
-/* To the program, memory of cuMemAlloc is not physical memory that it could unmap or get a handle of. */
+/* To the program, memory of cuMemAlloc is not physical memory that it could unmap, or get a handle for. */
 static bool is_the_engines(CUdeviceptr address)
 {
     const struct engine *engine = engine_of_process();
     return engine->has_physical_memory && charge_has_any() && engine->has_physical_memory(address);
 }
 
-/* Addresses stay reserved across this call, so nobody can map anything there before it returns: records are
+/* The addresses stay reserved across this call, so nobody can map anything there before it returns. The records are
  * taken out when the driver is done. */
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {

@@ -1,10 +1,11 @@
-/* named.h - the process's memory stays where the driver knows its addresses, while a call names some. */
+/* named.h - keeps the process's memory at the addresses that the driver knows, while a call names some of them. */
 #pragma once
 
 #include "intercept/agent/agent.h"
 #include "intercept/submit/gate.h"
 
-/* Waits while the memory is away, so without any lock. `caller` is the hook's. What it returns goes to named_let_go(). */
+/* Waits while the memory is away, so the caller must hold no lock. `caller` is who called the hook. Pass the result
+ * to named_let_go(). */
 static inline bool named_hold(const void *caller)
 {
     struct gate *gate = agent_takes_addresses() ? gate_of() : NULL;
