@@ -1,4 +1,4 @@
-/* options.h - the option rows that several verbs have. */
+/* options.h - the rows of options that several verbs have. */
 #pragma once
 
 #include "cli/cli.h"

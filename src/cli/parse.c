@@ -225,7 +225,7 @@ static int unknown_option(const struct cli_verb *verb, const char *word, struct 
                      verb->name, (int)strcspn(word, "="), word, known);
 }
 
-/* Put "--OPTION: " before what is wrong with its value. */
+/* Put "--OPTION: " before the message about its value. */
 static int blame_option(const struct cli_option *option, const struct error *cause, struct error *error)
 {
     return error_set(error, cause->status, cause->code, "--%s: %s", option->name, cause->message);
@@ -236,7 +236,7 @@ bool cli_option_takes_word(const struct cli_option *option)
     return option->kind != CLI_FLAG && option->kind != CLI_MAYBE_DURATION && option->kind != CLI_MAYBE_ENGINE;
 }
 
-/* Read the option at `words[0]` and its value. Returns how many words that were. */
+/* Read the option at `words[0]` and its value. Returns how many words it took. */
 static int parse_option(const struct cli_verb *verb, char **words, struct cli_arguments *arguments,
                         struct error *error)
 {
@@ -300,7 +300,7 @@ static bool is_set(const char *name)
     return text && *text && strcmp(text, "0") != 0;
 }
 
-/* What nvshare's users have in their environment. */
+/* nvshare's users may have this variable in their environment. */
 static void read_environment(struct cli_arguments *arguments)
 {
     const char *engine = arguments->wish.oversubscribe;
@@ -310,7 +310,7 @@ static void read_environment(struct cli_arguments *arguments)
 
 int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *arguments, struct error *error)
 {
-    /* Operands are moved to the front of `words`, behind which nothing is read again. */
+    /* Operands are moved to the front of `words`, to places that were read already. */
     char **operands = words;
     unsigned count = 0;
     bool options_ended = false;

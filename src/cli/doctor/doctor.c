@@ -1,4 +1,4 @@
-/* gpuslice doctor: what may keep programs from their sessions here, and what to do about it. */
+/* gpuslice doctor: what may keep programs from running in their sessions on this machine, and what to do about it. */
 #include "cli/doctor/doctor.h"
 
 #include <stdarg.h>
@@ -36,7 +36,7 @@ const struct doctor_check doctor_checks[] = {
     {NULL, NULL, NULL},
 };
 
-/* What the interceptor does not see, whatever is found here. */
+/* What the interceptor never sees, whatever the checks find. */
 static const char *const limits[] = {
     "calls through cuGetExportTable, Vulkan and OpenGL are not limited",
     "neither are programs that load the driver by dlmopen, or with RTLD_DEEPBIND a copy of it",
@@ -65,7 +65,8 @@ static void ask_daemon(struct doctor *doctor)
         doctor->no_daemon = doctor->no_paths;
     }
     if (result == 0) {
-        /* The socket's peer is who made it, which may be a service manager. */
+        /* The peer of the socket may be a service manager, which made the socket, so the daemon is asked for its
+         * pid. */
         doctor->daemon_pid = (pid_t)json_integer_value(json_object_get(doctor->version, "pid"));
         result = client_request(&client, "GET", "/v1/gpus", NULL, &doctor->gpus, &doctor->no_daemon);
     }

@@ -1,4 +1,4 @@
-/* Checks of the daemon, and of what it knows. */
+/* Checks of the daemon, and of what the daemon sees. */
 #include <dirent.h>
 #include <errno.h>
 #include <pwd.h>
@@ -32,7 +32,7 @@ void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
 
 /* --- Who may reach it ------------------------------------------------------------------------------ */
 
-/* Who else than its owner could put other files in the place of the daemon's. */
+/* Whether nobody but the owner could put other files in place of the daemon's. */
 static bool folder_is_safe(const char *path, struct doctor_finding *finding)
 {
     struct stat status;
@@ -76,7 +76,7 @@ void doctor_access(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_OK, "", "%s is the daemon's alone", doctor->paths.runtime_dir);
 }
 
-/* --- Others ---------------------------------------------------------------------------------------- */
+/* --- Other daemons --------------------------------------------------------------------------------- */
 
 static bool file_has(const char *root, const char *pid, const char *name, const char *wanted)
 {
@@ -84,15 +84,15 @@ static bool file_has(const char *root, const char *pid, const char *name, const 
     snprintf(path, sizeof(path), "%s/proc/%.20s/%s", root, pid, name);
     cleanup_file FILE *file = fopen(path, "re");
     size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    for (size_t i = 0; i < length; i++) /* words of cmdline end with zeros */
+    for (size_t i = 0; i < length; i++) /* the words in cmdline end with zeros */
         if (text[i] == '\0')
             text[i] = '\n';
     text[length] = '\0';
     return strstr(text, wanted) != NULL;
 }
 
-/* The value of `variable` in the environment that process `pid` was started with; "" where it has none or that
- * is not ours to see. */
+/* The value of `variable` in the environment that process `pid` was started with; "" where it is not set, or where
+ * this user may not read it. */
 static void read_environment(const char *root, const char *pid, const char *variable, char *value,
                              size_t room)
 {
@@ -107,7 +107,8 @@ static void read_environment(const char *root, const char *pid, const char *vari
             snprintf(value, room, "%s", word + length + 1);
 }
 
-/* Whether a simulated daemon has the GPUs that we would have. A simulated machine has a name and an owner. */
+/* Whether a simulated daemon has the GPUs that ours would have: a simulated machine is told by its name, owner and
+ * folder. */
 static bool simulates_our_machine(const char *root, const char *pid)
 {
     static const char *const variables[] = {"FAKECUDA_NAME", "FAKECUDA_OWNER", "FAKECUDA_FOLDER"};

@@ -1,4 +1,4 @@
-/* Check of a Kubernetes node: who offers its GPUs. */
+/* The check of a Kubernetes node: who offers its GPUs. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/doctor_run.h"
 
-/* A socket of another plug-in that seems to be about GPUs; "" for none. */
+/* The socket of another plug-in whose name suggests GPUs; "" if there is none. */
 static void find_rival(const char *folder_path, char rival[static 128])
 {
     cleanup_dir DIR *folder = opendir(folder_path);
@@ -28,7 +28,7 @@ static bool has_slices(const char *folder_path)
     return false;
 }
 
-/* containerd 1.7 takes CDI names, but not from a kubelet unless it is told to. */
+/* containerd 1.7 accepts CDI names from a kubelet only if its configuration says so. */
 static bool is_cdi_off(void)
 {
     char *const words[] = {"containerd", "config", "dump", NULL};

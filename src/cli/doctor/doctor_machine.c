@@ -16,7 +16,7 @@
 #include "cli/doctor/doctor_run.h"
 #include "client/start.h"
 
-#define KERNEL_OF_SEALS "5.1" /* F_SEAL_FUTURE_WRITE */
+#define KERNEL_OF_SEALS "5.1" /* for F_SEAL_FUTURE_WRITE */
 #define KERNEL_OF_PIDFD "5.3"
 #define KERNEL_OF_MEMBARRIER "4.14"
 
@@ -91,7 +91,7 @@ void doctor_kernel(const struct doctor *doctor, struct doctor_finding *finding)
 
 /* --- Services -------------------------------------------------------------------------------------- */
 
-/* The name as /proc/PID/comm cuts it. */
+/* Compares with /proc/PID/comm, which cuts the name. */
 static bool process_runs(const char *root, const char *name)
 {
     char path[PATH_MAX];
@@ -120,8 +120,7 @@ void doctor_mps(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_OK, "", "MPS does not run");
 }
 
-/* The version behind "v" or a space in what `program --version` prints: major * 100 +
- * minor; -1 without one. */
+/* The version after "v" or a space in the output of `program --version`, as major * 100 + minor; -1 without one. */
 static int version_of(const char *program)
 {
     char text[256];
@@ -135,7 +134,7 @@ static int version_of(const char *program)
     return -1;
 }
 
-/* From which version on a runtime takes the names of CDI devices, and does not leave them out silently. */
+/* The first version of each runtime that accepts the names of CDI devices; older ones ignore them silently. */
 static const struct {
     const char *program;
     int oldest;

@@ -1,4 +1,4 @@
-/* gpuslice cdi: sessions, and slices, as devices that container programs know by name. */
+/* gpuslice cdi: sessions and slices as devices that container programs know by name. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

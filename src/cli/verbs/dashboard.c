@@ -38,8 +38,8 @@ static int read_token(const struct paths *paths, char token[static TOKEN_BYTES +
     return 0;
 }
 
-/* Everybody sees the words that a program was started with, so the browser is given a file that only we can
- * read, which leads to the page. */
+/* Everybody can read a program's command line. So the browser gets a file that only this user can read, which leads
+ * to the page. */
 static int open_browser(const struct paths *paths, const char *url, struct error *error)
 {
     char path[PATH_MAX + 16], fresh[PATH_MAX + 24];

@@ -1,4 +1,4 @@
-/* gpuslice list: all sessions, a line each, or one a GPU where a session has several. */
+/* gpuslice list: all sessions, a line for each GPU of a session. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static const struct table_column columns[] = {
     {NULL},
 };
 
-/* The cells of a session's first row, beside those of its first GPU. */
+/* The cells of a session's first row, without those of its first GPU. */
 static void fill_session(struct table_cell *row, const json_t *session)
 {
     const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
@@ -120,8 +120,8 @@ static void add_session(struct table *table, const json_t *session)
     }
 }
 
-/* Pods are shown where there are any, owners where there is another than who asks, priorities where one is not the usual,
- * speeds where one is measured. */
+/* Pods are shown if there are any, owners if there is one other than this user, priorities if one is not normal,
+ * speeds if one is measured. */
 static void choose_columns(const json_t *sessions, bool is_wide,
                            struct table_column chosen[static COLUMNS + 1])
 {
@@ -205,7 +205,7 @@ static bool is_form(const struct cli_arguments *arguments, const char *form)
     return arguments->form && strcmp(arguments->form, form) == 0;
 }
 
-/* Which fields are printed alone; NULL: a table, or all as JSON. */
+/* The fields to print alone; NULL: a table, or everything as JSON. */
 static const char *fields_of(const struct cli_arguments *arguments)
 {
     return arguments->fields            ? arguments->fields
@@ -228,7 +228,7 @@ static int print_once(const struct cli_arguments *arguments, struct error *error
     }
     result = 0;
     if (arguments->watch && isatty(STDOUT_FILENO))
-        fputs("\033[H\033[J", stdout); /* to the top, and all below away */
+        fputs("\033[H\033[J", stdout); /* to the top, and clear what is below */
     if (is_json)
         cells_print_json(sessions);
     else if (fields)

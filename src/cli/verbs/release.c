@@ -37,7 +37,7 @@ static int release_one(struct client *client, const struct cli_arguments *argume
     return result;
 }
 
-/* root too means its own: others' are released by name. */
+/* For root, too, --all means its own sessions; it releases others' by name. */
 static enum cli_status release_all(struct client *client, const struct cli_arguments *arguments)
 {
     enum cli_status status = CLI_DONE;
@@ -58,7 +58,7 @@ static enum cli_status release_all(struct client *client, const struct cli_argum
     return status;
 }
 
-/* A session that cannot be released does not keep the others from it. */
+/* Goes on with the other sessions after one that cannot be released. */
 static enum cli_status act(const struct cli_arguments *arguments)
 {
     struct client client;

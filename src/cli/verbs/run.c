@@ -1,4 +1,4 @@
-/* gpuslice run: a program inside a session. This process makes the session, and becomes the program. */
+/* gpuslice run: a program inside a session. This process makes the session and becomes the program. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static int set_environment(const json_t *environment, bool simulated, struct err
     return 0;
 }
 
-/* The environment of the session to run in: a new one's or an old one's. */
+/* The environment of the session to run in, new or existing. */
 static int find_environment(struct client *client, const struct cli_arguments *arguments,
                             json_t **environment, struct error *error)
 {
@@ -116,7 +116,7 @@ static int find_environment(struct client *client, const struct cli_arguments *a
     return 0;
 }
 
-/* The session to run in, with its environment, and a socket of its own. */
+/* The session to run in, with its environment and a socket of its own. */
 static int find_session(struct client *client, const struct cli_arguments *arguments, json_t **session,
                         struct error *error)
 {
@@ -137,7 +137,7 @@ static int find_session(struct client *client, const struct cli_arguments *argum
     return result;
 }
 
-/* The container program's command, with what gives the container the session. */
+/* The container program's command, with the options that give the container the session. */
 static int compose_container(struct client *client, const struct cli_arguments *arguments, char ***command,
                              struct error *error)
 {
@@ -156,7 +156,7 @@ static int compose_container(struct client *client, const struct cli_arguments *
     return result;
 }
 
-/* nvidia-smi reads an internal table of NVIDIA's own driver library, which the simulation does not have. */
+/* nvidia-smi needs an internal table of NVIDIA's own driver library, which the simulation does not have. */
 static int check_command(const struct cli_arguments *arguments, char **command, struct error *error)
 {
     const char *slash = strrchr(command[0], '/');

@@ -1,4 +1,4 @@
-/* gpuslice scheduler: how the GPUs' time is shared just now, and the longest turn. */
+/* gpuslice scheduler: how the GPUs' time is shared at the moment, and the longest turn. */
 #include <stdio.h>
 #include <string.h>
 

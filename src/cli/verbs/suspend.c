@@ -1,4 +1,4 @@
-/* gpuslice suspend, gpuslice resume: a session's memory leaves the card, and comes back. */
+/* gpuslice suspend and gpuslice resume: a session's memory leaves the card, and comes back. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-/* One line that stays where it is, for people who watch. */
+/* One line that is written over, for people at a terminal. */
 static void show_progress(const json_t *session)
 {
     const json_t *move = json_object_get(session, "move"), *left = json_object_get(move, "seconds_left");
@@ -40,13 +40,13 @@ static void end_progress(bool was_shown)
         fputs("\r\033[K", stderr);
 }
 
-/* A session that ends meanwhile takes its memory along: nothing is left to wait for. */
+/* When a session ends, its memory goes with it, so nothing is left to wait for. */
 static bool has_ended(int result, const struct error *error)
 {
     return result < 0 && error->code && strcmp(error->code, "ERR_SESSION_NOT_FOUND") == 0;
 }
 
-/* Ask until the session is where it is to be, has ended, or says why not. */
+/* Ask until the session's memory is where it should be, the session has ended, or it says why it cannot. */
 static int wait_for_move(struct client *client, const char *wanted, json_t **session, struct error *error)
 {
     char id[32];
