@@ -120,8 +120,8 @@ int container_command_check(char *const *command, bool outlives, struct error *e
     const char *behind = verb ? NULL : container_command_starts(command);
     if (behind)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' stands between --container and '%s'; expected it before gpuslice: "
-                         "%.80s gpuslice run --container -- %s ...",
+                         "'%.80s' comes between --container and '%s'; expected it before gpuslice: %.80s "
+                         "gpuslice run --container -- %s ...",
                          command[0], behind, command[0], behind);
     if (!verb)
         return error_set(
@@ -130,17 +130,15 @@ int container_command_check(char *const *command, bool outlives, struct error *e
             "apptainer with 'run', not '%.80s'",
             command[0]);
     if (!is_start)
-        return error_set(
-            error, EINVAL, NULL,
-            "'%s %s' starts containers that were described elsewhere; name a session there as a device, "
-            "gpuslice.io/session=NAME, that 'gpuslice cdi' writes",
-            program->name, command[verb]);
+        return error_set(error, EINVAL, NULL,
+                         "'%s %s' starts containers that were described elsewhere; there, name a session as "
+                         "the device gpuslice.io/session=NAME, which 'gpuslice cdi' writes",
+                         program->name, command[verb]);
     if (!outlives && (strcmp(command[verb], "create") == 0 || is_detached(command + verb + 1)))
-        return error_set(
-            error, EINVAL, NULL,
-            "the container goes on when '%s %s' has ended, and the session would not; make one with "
-            "'gpuslice create', and say --session NAME --container",
-            program->name, command[verb]);
+        return error_set(error, EINVAL, NULL,
+                         "the container goes on after '%s %s' has ended, but the session would not; make a "
+                         "session with 'gpuslice create', and use --session NAME --container",
+                         program->name, command[verb]);
     return 0;
 }
 

@@ -69,7 +69,7 @@ static int mount_folder(int root, const char *folder, struct error *error)
         return error_set(error, EINVAL, NULL,
                          CONTAINER_SOCKET_FOLDER
                          " in the container is not what the CDI device mounts there; expected nothing else "
-                         "mounted at that place");
+                         "to be mounted there");
     if (faccessat(below, "attach.sock", F_OK, 0) == 0)
         return error_set(error, EEXIST, NULL,
                          "the container has a session already; expected one slice for a container");
@@ -98,7 +98,7 @@ static int make_session(struct client *client, const struct oci_state *state, js
         return error_set(
             error, EINVAL, NULL,
             SLICE_DEVICE_VARIABLE
-            " does not say what the slice is; write the device anew with 'gpuslice cdi --slice'");
+            " does not say what the slice is; write the device again with 'gpuslice cdi --slice'");
     }
     snprintf(container, sizeof(container), "%.*s", (int)sizeof(container) - 1, state->id);
     json_object_set_new(body, "container", json_string(container));

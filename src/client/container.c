@@ -130,7 +130,7 @@ static int add_driver(json_t *parts, const json_t *session, const char *devices,
         return error_set(
             error, ENOENT, NULL,
             "the linker's cache (ldconfig -p) names no libcuda.so; expected the NVIDIA driver's libraries; "
-            "where another device brings the driver, like nvidia.com/gpu, say --without-driver");
+            "if another device brings the driver, like nvidia.com/gpu, add --without-driver");
     }
     json_array_foreach(libraries, i, each) add_library(parts, json_string_value(each));
     json_decref(libraries);
@@ -143,11 +143,10 @@ static int add_driver(json_t *parts, const json_t *session, const char *devices,
         const char *uuid = session_text(each, "uuid");
         int minor = device_minor(uuid);
         if (minor < 0)
-            return error_set(
-                error, ENODEV, NULL,
-                "the driver does not tell the device file of %.80s%s; use --without-driver, with "
-                "nvidia.com/gpu=%.80s beside",
-                uuid, strncmp(uuid, "MIG-", 4) == 0 ? ", a MIG instance" : "", uuid);
+            return error_set(error, ENODEV, NULL,
+                             "the driver does not tell the device file of %.80s%s; use --without-driver "
+                             "together with nvidia.com/gpu=%.80s",
+                             uuid, strncmp(uuid, "MIG-", 4) == 0 ? ", a MIG instance" : "", uuid);
         snprintf(name, sizeof(name), "nvidia%d", minor);
         add_device(parts, devices, name);
     }

@@ -60,9 +60,9 @@ static void warn_of_other_machine(const json_t *session, const struct session_pr
         if (!ours || strcmp(ours, theirs) == 0)
             continue;
         tell(progress,
-             "warning: %s=%.100s has no effect: a daemon of simulated GPUs runs already, with %s%.100s; it "
-             "ends by itself some time after its last session, or end it first; GPUSLICE_RUNTIME_DIR names "
-             "a folder for another one",
+             "warning: %s=%.100s has no effect: a daemon of simulated GPUs runs already, with %s%.100s; end "
+             "it first (it ends by itself some time after its last session), or set GPUSLICE_RUNTIME_DIR to "
+             "a folder for another daemon",
              settings[i], ours, *theirs ? "" : "the default", theirs);
         return;
     }

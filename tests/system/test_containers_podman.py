@@ -355,12 +355,12 @@ def test_apptainer_is_told_by_its_own_variables(daemon, fake):
 
 
 @pytest.mark.parametrize("words, expected", [
-    (("run", "--", "podman", "run", "image"), "say --container"),
-    (("run", "--", "/usr/bin/docker", "--log-level", "debug", "run", "image"), "say --container"),
-    (("run", "--", "apptainer", "exec", "image.sif", "x"), "say --container"),
+    (("run", "--", "podman", "run", "image"), "add --container"),
+    (("run", "--", "/usr/bin/docker", "--log-level", "debug", "run", "image"), "add --container"),
+    (("run", "--", "apptainer", "exec", "image.sif", "x"), "add --container"),
     (("run", "--", "sudo", "-E", "docker", "run", "image"), "'docker' starts programs in a container"),
-    (("run", "--", "env", "A=b", "/usr/bin/podman", "--log-level", "debug", "run", "image"), "say --container"),
-    (("run", "--", "docker-compose", "-f", "x.yaml", "up"), "say --container"),
+    (("run", "--", "env", "A=b", "/usr/bin/podman", "--log-level", "debug", "run", "image"), "add --container"),
+    (("run", "--", "docker-compose", "-f", "x.yaml", "up"), "add --container"),
     (("run", "--container", "--", "podman-compose", "up"), "gpuslice.io/session=NAME"),
     (("run", "--container", "--", "sudo", "podman", "run", "image"), "sudo gpuslice run --container -- podman"),
     (("run", "--container", "--", "podman", "start", "x"), "gpuslice.io/session=NAME"),

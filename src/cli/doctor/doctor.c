@@ -39,8 +39,8 @@ const struct doctor_check doctor_checks[] = {
 /* What the interceptor never sees, whatever the checks find. */
 static const char *const limits[] = {
     "calls through cuGetExportTable, Vulkan and OpenGL are not limited",
-    "neither are programs that load the driver by dlmopen, or with RTLD_DEEPBIND a copy of it",
-    "LD_PRELOAD is cooperative: a program can remove it; 'gpuslice gpus' counts those that did as OUTSIDE",
+    "programs that load the driver with dlmopen, or a copy of it with RTLD_DEEPBIND, are not limited",
+    "a program can remove LD_PRELOAD; 'gpuslice gpus' counts programs that did as OUTSIDE",
 };
 
 void doctor_say(struct doctor_finding *finding, enum doctor_level level, const char *todo, const char *format,

@@ -21,7 +21,7 @@ void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
     else if (doctor->no_daemon.status == ENOTCONN)
         doctor_say(finding, DOCTOR_OK, "", "none is running; 'gpuslice run' starts one");
     else if (doctor->no_daemon.status)
-        doctor_say(finding, DOCTOR_PROBLEM, "", "it cannot be asked: %s", doctor->no_daemon.message);
+        doctor_say(finding, DOCTOR_PROBLEM, "", "asking it failed: %s", doctor->no_daemon.message);
     else if (strcmp(version, GPUSLICE_VERSION) != 0)
         doctor_say(finding, DOCTOR_WARNING, "restart it, its sessions stay",
                    "it is of version %.40s, this program of %s", version, GPUSLICE_VERSION);
@@ -144,8 +144,8 @@ void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *fi
     }
     if (count)
         doctor_say(finding, DOCTOR_WARNING, "use one system daemon where users share GPUs",
-                   "%u other daemon%s run%s here (process %s): what its programs hold is left alone at "
-                   "admission, but shares of time hold among one daemon's sessions only",
+                   "%u other daemon%s run%s here (process %s): new sessions leave alone the memory that its "
+                   "programs hold, but shares of time count only among the sessions of one daemon",
                    count, count == 1 ? "" : "s", count == 1 ? "s" : "", pids);
     else
         doctor_say(finding, DOCTOR_OK, "", "no other daemon is to be seen");
@@ -160,7 +160,8 @@ void doctor_linger(const struct doctor *doctor, struct doctor_finding *finding)
     if (doctor->paths.system)
         doctor_say(finding, DOCTOR_OK, "", "the system daemon belongs to no login");
     else if (access(systemd, F_OK) != 0)
-        doctor_say(finding, DOCTOR_OK, "", "there is no systemd here that ends what users leave running");
+        doctor_say(finding, DOCTOR_OK, "",
+                   "there is no systemd here, which could end what users leave running");
     else if (!user || access(linger, F_OK) != 0)
         doctor_say(finding, DOCTOR_WARNING, "run 'loginctl enable-linger'",
                    "your daemon, its sockets and its sessions go when you log out");
@@ -235,7 +236,7 @@ void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *findin
     }
     if (count)
         doctor_say(finding, DOCTOR_WARNING,
-                   "start them by 'gpuslice run'; what they hold is not counted for any session",
+                   "start them with 'gpuslice run'; what they hold is not counted for any session",
                    "%u GPU process%s in no session: %s", count, count == 1 ? " is" : "es are", pids);
     else
         doctor_say(finding, DOCTOR_OK, "", "every GPU process is in a session");

@@ -54,16 +54,14 @@ void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *findi
     find_rival(plugins, rival);
     if (rival[0] && (is_driver || is_plugin))
         doctor_say(finding, DOCTOR_WARNING, "remove it from this node",
-                   "a Kubernetes node where the device plug-in at %s stands beside GPU Slice's: pods that "
-                   "ask for its "
-                   "devices get whole GPUs",
+                   "a Kubernetes node with the device plug-in at %s beside GPU Slice's: pods that ask for "
+                   "its devices get whole GPUs",
                    rival);
     else if (is_driver && is_cdi_off())
-        doctor_say(
-            finding, DOCTOR_WARNING,
-            "set 'enable_cdi = true' in containerd's configuration (share/doc/gpuslice/kubernetes.md)",
-            "a Kubernetes node whose containerd leaves CDI names of pods out ('enable_cdi = false'): pods "
-            "with claims start without a GPU");
+        doctor_say(finding, DOCTOR_WARNING,
+                   "set 'enable_cdi = true' in containerd's configuration (share/doc/gpuslice/kubernetes.md)",
+                   "a Kubernetes node whose containerd ignores the CDI names of pods ('enable_cdi = false'): "
+                   "pods with claims start without a GPU");
     else if (is_driver || is_plugin)
         doctor_say(finding, DOCTOR_OK, "", "a Kubernetes node; pods get sessions by %s%s%s",
                    is_driver ? "DRA" : "", is_driver && is_plugin ? " and " : "",

@@ -134,7 +134,7 @@ static bool check_runtime(const char *file, const char *loaded, struct doctor_fi
     const char *path = shared ? strstr(shared, "=> ") : NULL;
     if (path && paths_library("simulated", drivers, NULL) == 0 &&
         strncmp(path + 3, drivers, strlen(drivers)) != 0) {
-        doctor_say(finding, DOCTOR_PROBLEM, "take the run path to NVIDIA's runtime out of it (chrpath -d)",
+        doctor_say(finding, DOCTOR_PROBLEM, "remove the run path to NVIDIA's runtime from it (chrpath -d)",
                    "%s loads NVIDIA's CUDA runtime %.*s, which refuses simulated GPUs", file,
                    (int)strcspn(path + 3, " \n"), path + 3);
         return false;
@@ -173,7 +173,7 @@ static void try_preload(const struct doctor *doctor, const char *file, const str
         doctor_say(finding, DOCTOR_PROBLEM, "use a system with glibc 2.17 or newer",
                    "%s has a C library that is too old: %.200s", file, line);
     else
-        doctor_say(finding, DOCTOR_PROBLEM, "mend what the loader complains about",
+        doctor_say(finding, DOCTOR_PROBLEM, "fix what the loader complains about",
                    "the loader %s does not put the interceptor into %s: %.200s", elf->interpreter, file,
                    line);
 }

@@ -73,7 +73,7 @@ static void ask_daemon(struct top_view *view, struct top_fetch *fetch, const cha
                        json_t *body, const char *done)
 {
     if (!top_fetch_act(fetch, method, view->rows.selected, behind, body, done))
-        say(view, true, "the daemon still answers the request before");
+        say(view, true, "the daemon is still answering the last request");
 }
 
 /* Read what was typed as options of `set`, and send the change. */

@@ -431,18 +431,18 @@ static void draw_help(void)
     static const char *const lines[] = {
         "up down PgUp PgDn Home End   choose a session",
         "Enter                        show more of it",
-        "s                            sort by the next of memory, compute, waiting, name",
-        "/                            show what has a word in name, ID, owner, state or command",
-        "l                            change its limits, with the options of 'gpuslice set'",
+        "s                            sort by memory, compute, waiting, name in turn",
+        "/                            filter by name, ID, owner, state or command",
+        "l                            change its limits, by options of 'gpuslice set'",
         "r                            release it (asks first)",
-        "z                            its memory leaves the card, or comes back (--oversubscribe)",
+        "z                            its memory leaves the card, or comes back",
         "+ -                          ask more often, less often",
         "Space                        hold still",
         "q                            end",
         "",
-        "10s: part of a GPU's time in the last ten seconds; ~ by NVML, where no share counts.",
-        "SHARE: what it was promised and may take.",
-        "WAITS: threads that wait for a turn. outside: memory of programs in no session."};
+        "10s: part of a GPU's time in the last 10 s; ~: by NVML, if no share counts.",
+        "SHARE: what the session was promised and may take.",
+        "WAITS: threads waiting for a turn. outside: memory of no session's programs."};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         put_text((LINES > 16 ? 2 : 1) + (int)i, 2, COLS - 4, lines[i]);
 }

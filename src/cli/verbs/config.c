@@ -201,10 +201,9 @@ const struct cli_verb verb_config = {
     .operand_kind = CLI_CONFIG,
     .operands_max = 2,
     .summary = "show each setting and where it comes from, or check the files",
-    .text =
-        "Without a daemon, shows what the files say. 'check' reads gpuslice.conf and sessions.conf, or FILE,"
-        " and ends with status 1 at the first mistake, which it names with its line. The daemon follows"
-        " changes of the files at once, but for the keys that gpuslice.conf(5) names.",
+    .text = "Without a daemon, shows what the files say. 'check' reads gpuslice.conf and sessions.conf, or "
+            "FILE, and ends with status 1 at the first mistake, which it names with its line. The daemon "
+            "follows changes of the files at once, except for the keys that gpuslice.conf(5) names.",
     .examples = "  gpuslice config\n"
                 "  gpuslice config check /etc/gpuslice/gpuslice.conf",
     .options = options,

@@ -104,10 +104,9 @@ static enum cli_status act(const struct cli_arguments *arguments)
 const struct cli_verb verb_dashboard = {
     .name = "dashboard",
     .summary = "print the address of the dashboard, for a browser",
-    .text =
-        "The daemon then serves HTTP on this machine alone, at http-address of gpuslice.conf or a free port."
-        " Who has the address is the daemon's user: it has the token behind its #. From another machine:"
-        " 'ssh -L PORT:127.0.0.1:PORT HOST' and the same address.",
+    .text = "The daemon then serves HTTP on this machine alone, at http-address of gpuslice.conf or a free "
+            "port. Whoever has the address acts as the daemon's user, as the part after its # is the token. "
+            "From another machine, use 'ssh -L PORT:127.0.0.1:PORT HOST' and the same address.",
     .examples = "  gpuslice dashboard --open",
     .options = options,
     .act = act,

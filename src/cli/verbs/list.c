@@ -10,14 +10,14 @@
 #include "client/session_fields.h"
 
 static const struct cli_option options[] = {
-    {"quiet", NULL, CLI_FLAG, offsetof(struct cli_arguments, quiet), "print IDs alone, one a line",
+    {"quiet", NULL, CLI_FLAG, offsetof(struct cli_arguments, quiet), "print only IDs, one on each line",
      .letter = 'q'},
     {"format", "FIELDS", CLI_FIELDS, offsetof(struct cli_arguments, fields),
-     "print these fields of --json, with tabs between, like session_id,name,used_bytes"},
+     "print these fields of --json, separated by tabs, like session_id,name,used_bytes"},
     {"watch", NULL, CLI_FLAG, offsetof(struct cli_arguments, watch),
      "print again every 2 seconds, until interrupted", .letter = 'w'},
     {"output", "FORM", CLI_FORM, offsetof(struct cli_arguments, form),
-     "table, wide (all columns), json or name (names alone)", .letter = 'o'},
+     "table, wide (all columns), json or name (only names)", .letter = 'o'},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
@@ -185,10 +185,9 @@ static int print_fields(const json_t *sessions, const char *fields, struct error
             size_t length = strcspn(at, ",");
             const json_t *value = json_object_getn(session, at, length);
             if (!value)
-                return error_set(
-                    error, EINVAL, NULL,
-                    "sessions have no field '%.*s'; 'gpuslice list --json' shows which there are",
-                    (int)length, at);
+                return error_set(error, EINVAL, NULL,
+                                 "sessions have no field '%.*s'; 'gpuslice list --json' shows all of them",
+                                 (int)length, at);
             if (at != fields)
                 putchar('\t');
             print_field(value);

@@ -35,7 +35,7 @@ static const struct cli_option options[] = {
     {"container", NULL, CLI_FLAG, offsetof(struct cli_arguments, container),
      "COMMAND is podman, docker, nerdctl or apptainer: give the container that it starts the session"},
     {"without-driver", NULL, CLI_FLAG, offsetof(struct cli_arguments, without_driver),
-     "with --container: the container gets the driver otherwise, as by --device nvidia.com/gpu=all"},
+     "with --container: the container gets the driver in another way, like --device nvidia.com/gpu=all"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -46,13 +46,12 @@ static int check_container(const struct cli_arguments *arguments, struct error *
     if (arguments->container)
         return container_command_check(arguments->operands, arguments->session != NULL, error);
     if (arguments->without_driver)
-        return error_set(error, EINVAL, NULL,
-                         "--without-driver is for containers; expected --container beside");
+        return error_set(error, EINVAL, NULL, "--without-driver is for containers; add --container");
     const char *program = container_command_starts(arguments->operands);
     if (program)
         return error_set(
             error, EINVAL, NULL,
-            "'%.80s' starts programs in a container, where they would run without limits; say --container",
+            "'%.80s' starts programs in a container, where they would run without limits; add --container",
             program);
     return 0;
 }
