@@ -370,7 +370,7 @@ def test_apptainer_is_told_by_its_own_variables(daemon, fake):
     (("run", "--container", "--", "docker", "run", "--detach", "image"), "--session NAME --container"),
     (("run", "--container", "--", "podman", "create", "image"), "--session NAME --container"),
     (("run", "--container", "--", "python", "train.py"), "expected podman, docker"),
-    (("run", "--without-driver", "--", "true"), "expected --container"),
+    (("run", "--without-driver", "--", "true"), "add --container"),
 ])
 def test_what_would_run_without_limits_is_refused_with_what_to_do(daemon, fake, words, expected):
     result = daemon.cli(*words, check=False, env=fake("podman"))
