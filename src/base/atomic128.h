@@ -1,7 +1,7 @@
 /* atomic128.h - a 16-byte word that changes as one, without libatomic.
  *
- * x86-64: lock cmpxchg16b. aarch64: casp with LSE, else ldxp/stxp; both by the compiler's __sync builtin,
- * which is a full barrier. Words must be 16-byte aligned, or the processor faults. */
+ * x86-64: lock cmpxchg16b. aarch64: casp with LSE, else ldxp/stxp, through the compiler's __sync builtin. Either is
+ * a full barrier. Words must be 16-byte aligned, or the processor faults. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ union word128_bits {
     unsigned __int128 whole;
 };
 
-/* If `*word` is `*expected`, store `desired` and return true; else set `*expected` to what was seen and
+/* If `*word` is `*expected`, store `desired` and return true; else set `*expected` to the value that was found and
  * return false. Full barrier either way. */
 static inline bool word128_compare_exchange(struct word128 *word, struct word128 *expected,
                                             struct word128 desired)
@@ -39,9 +39,9 @@ static inline bool word128_compare_exchange(struct word128 *word, struct word128
 #endif
 }
 
-/* The whole word as it was at one moment. Writes nothing, so it works on read-only mappings: reads both
- * halves until two readings agree; a torn pair that repeats exactly needs the word to return to both
- * values, which a word with a sequence in it never does. */
+/* The whole word as it was at one moment. Writes nothing, so it works on read-only mappings: it reads both halves
+ * until two readings agree. A torn pair could repeat only if the word returned to both of its old values, which a
+ * word with a sequence number in it never does. */
 static inline struct word128 word128_load(const struct word128 *word)
 {
     struct word128 seen;

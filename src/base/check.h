@@ -1,13 +1,13 @@
-/* check.h - invariants: what must be true, or this code is wrong.
+/* check.h - invariants: conditions that hold unless our own code is wrong.
  *
  *   GS_CHECK(charged_bytes >= reserved_bytes);
  *
- * A check that fails says where on standard error and ends the program with SIGABRT. Checks live in debug builds,
- * unit tests and builds with sanitizers; with NDEBUG (release builds) they compile to nothing, and their
- * condition is not evaluated: it must have no effect of its own.
+ * A check that fails prints its file, line and condition to standard error and ends the program with SIGABRT.
+ * Checks are compiled into debug builds, unit tests and builds with sanitizers. With NDEBUG (release builds) they
+ * compile to nothing and do not evaluate their condition, so the condition must have no side effect.
  *
- * A check is for our own mistakes. What a user, a program, another process or shared memory says is looked at
- * by ordinary code and answered with an error. */
+ * A check is for our own mistakes. Input from a user, a program, another process or shared memory is tested by
+ * ordinary code and answered with an error. */
 #pragma once
 
 #ifdef NDEBUG
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Past stdio's buffers and locks: the program that this ends may hold them. */
+/* Writes past stdio's buffers and locks, which the program that ends here may hold. */
 __attribute__((cold, noreturn, noinline, unused)) static void check_failed(const char *file, int line,
                                                                            const char *condition)
 {

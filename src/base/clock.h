@@ -1,4 +1,4 @@
-/* clock.h - the clock that does not jump. */
+/* clock.h - the monotonic clock. */
 #pragma once
 
 #include <stdint.h>

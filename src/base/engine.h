@@ -3,11 +3,11 @@
 
 #include <stdbool.h>
 
-/* Numbers are the ledger's and the state file's. */
+/* The ledger and the state file store these numbers. */
 enum ledger_engine {
-    LEDGER_ENGINE_PLAIN = 0,   /* by the driver; what daemons say that know no other */
-    LEDGER_ENGINE_SWAP = 1,    /* by extents that can leave the card */
-    LEDGER_ENGINE_MANAGED = 2, /* by managed memory, which the driver pages */
+    LEDGER_ENGINE_PLAIN = 0,   /* the driver's own; also the answer of daemons that know no other engine */
+    LEDGER_ENGINE_SWAP = 1,    /* extents that can leave the card */
+    LEDGER_ENGINE_MANAGED = 2, /* managed memory, which the driver pages */
     LEDGER_ENGINE_COUNT,
 };
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 character at `text`; 0 for what is none (RFC 3629), or is a control character. */
+/* The number of bytes of the UTF-8 character at `text`; 0 when it is not UTF-8 (RFC 3629) or a control character. */
 static size_t character_bytes(const char *text)
 {
     static const uint32_t least[] = {[2] = 0x80, [3] = 0x800, [4] = 0x10000};
@@ -26,8 +26,8 @@ static size_t character_bytes(const char *text)
     return code < least[bytes] || is_surrogate || code > 0x10ffff || code < 0xa0 ? 0 : bytes;
 }
 
-/* Messages quote what others wrote, cut anywhere: one stays one line, steers no terminal,
- * and fits into JSON. */
+/* Messages quote what others wrote, cut at any byte. This keeps a message on one line, harmless to a terminal, and
+ * valid in JSON. */
 static void make_one_line(char *text)
 {
     while (*text) {

@@ -17,8 +17,8 @@ struct error {
     char message[ERROR_MESSAGE_BYTES];
 };
 
-/* Fill `error` and return -status. A longer message is cut. Control characters, and bytes that are no UTF-8,
- * become '?': a message is one line, whatever it quotes. */
+/* Fill `error` and return -status. A message that is too long is cut. Control characters and bytes that are not
+ * UTF-8 become '?', so a message is one line whatever it quotes. */
 int error_set(struct error *error, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -26,8 +26,8 @@ int error_set(struct error *error, int status, const char *code, const char *for
 int error_set_errno(struct error *error, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Whether a result says that the machine has run out of something: memory, descriptors, room. It tells
- * nothing about what was asked for, which may be there. */
+/* Whether `result` says that the machine has run out of something: memory, descriptors, disk space. Such a failure
+ * says nothing about the object that was asked for, which may well exist. */
 static inline bool error_is_scarcity(int result)
 {
     return result == -EMFILE || result == -ENFILE || result == -ENOMEM || result == -ENOSPC ||

@@ -6,9 +6,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Looks before the first sleep: a section is shorter than a call of the kernel. */
+/* Tries before the first sleep: a critical section is shorter than a system call. */
 #define LOOKS 100
-/* The longest that a wake-up which was missed delays anybody (lock_leave()). */
+/* The longest delay that a missed wake-up costs a thread (lock_leave()). */
 #define SLEEP_NS 1000000
 
 static void pause_briefly(void)

@@ -1,7 +1,7 @@
 /* lock.h - a lock between threads of one process, for sections of a few dozen instructions on a hot path.
  *
- * Costs one locked instruction where nobody else is about: pthread_mutex_t takes a second to leave. Zeroed
- * memory is a free lock, so one in memory that fork wipes is free in the child. Not recursive, not fair. */
+ * Without contention it costs one locked instruction, where pthread_mutex_t needs a second one to unlock. Zeroed
+ * memory is a free lock, so a lock in memory that fork wipes is free in the child. Not recursive, not fair. */
 #pragma once
 
 #include <stdatomic.h>
@@ -13,7 +13,7 @@ struct lock {
     _Atomic uint32_t waiters; /* threads in lock_wait() */
 };
 
-/* Whether any thread has it: for invariants (base/check.h). */
+/* Whether any thread holds it: for invariants (base/check.h). */
 static inline bool lock_is_taken(struct lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) != 0;
@@ -25,7 +25,7 @@ void lock_wake(struct lock *lock);
 static inline void lock_take(struct lock *lock)
 {
     uint32_t is_free = 0;
-    /* Acquire: with the release in lock_leave(), by whoever had it last. */
+    /* Acquire: pairs with the release in lock_leave() of the last holder. */
     if (__builtin_expect(!atomic_compare_exchange_strong_explicit(&lock->taken, &is_free, 1,
                                                                   memory_order_acquire, memory_order_relaxed),
                          false))
@@ -35,8 +35,8 @@ static inline void lock_take(struct lock *lock)
 static inline void lock_leave(struct lock *lock)
 {
     atomic_store_explicit(&lock->taken, 0, memory_order_release); /* lock_take() */
-    /* The processor may read this before others see the store. A thread that begins to wait in between is
-     * then woken by nobody, and wakes by itself: lock_wait() sleeps for a bounded time. */
+    /* The processor may do this load before others see the store above. A thread that begins to wait in between is
+     * not woken, but its sleep in lock_wait() is bounded. */
     if (__builtin_expect(atomic_load_explicit(&lock->waiters, memory_order_relaxed) != 0, false))
         lock_wake(lock);
 }

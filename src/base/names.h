@@ -3,5 +3,5 @@
 
 #include <stddef.h>
 
-/* The place in `names` where `text` stands, whose places may be NULL; -1: nowhere. */
+/* The index at which `names`, whose entries may be NULL, holds `text`; -1 when it does not. */
 int names_find(const char *const names[], size_t count, const char *text);

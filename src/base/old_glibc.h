@@ -1,8 +1,8 @@
-/* old_glibc.h - bind to symbol versions that older glibcs have, included before every file of what programs
- * of the host load.
+/* old_glibc.h - bind to symbol versions that older glibcs have. It is included before every source file of the
+ * libraries that programs of the host load.
  *
- * Since 2.34 the functions below live in libc under a new version, and the linker takes the newest; libc
- * still has the old ones, and a glibc before that has only those, in libpthread.so.0 and libdl.so.2. */
+ * Since glibc 2.34 the functions below live in libc under a new version, which the linker prefers. libc still has
+ * the old versions; an older glibc has only those, in libpthread.so.0 and libdl.so.2. */
 #pragma once
 
 #ifndef __ASSEMBLER__
@@ -37,10 +37,10 @@ OLD_GLIBC_SYMBOL(pthread_rwlock_rdlock);
 OLD_GLIBC_SYMBOL(pthread_rwlock_unlock);
 OLD_GLIBC_SYMBOL(pthread_rwlock_wrlock);
 OLD_GLIBC_SYMBOL(pthread_sigmask);
-/* What fcntl() becomes with 64-bit file offsets, since 2.28; the same function on 64-bit machines. */
+/* fcntl() with 64-bit file offsets is called this since 2.28. On 64-bit machines it is the same function. */
 __asm__(".symver fcntl64,fcntl@" OLD_GLIBC);
 
-/* Functions of libc only since 2.33. The kernel's structure is glibc's on 64-bit machines. */
+/* libc has these functions only since 2.33. On 64-bit machines the kernel's structure is the same as glibc's. */
 #define stat(path, status) ((int)syscall(SYS_newfstatat, AT_FDCWD, path, status, 0))
 #define fstat(fd, status) ((int)syscall(SYS_fstat, fd, status))
 

@@ -1,5 +1,6 @@
-/* old_start.S - crt1.o's _start as it was before glibc 2.34, for programs that are to run there too. It calls the old
- * version of __libc_start_main, which newer ones still have, and runs no constructors: for programs that have none. */
+/* old_start.S - crt1.o's _start as it was before glibc 2.34, for programs that must run there too. It calls the old
+ * version of __libc_start_main, which newer glibcs still have. It runs no constructors, so it is for programs that
+ * have none. */
 
 #if defined(__x86_64__)
 

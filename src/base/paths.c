@@ -46,8 +46,8 @@ static int folder_from_environment(const char *name, const char **value, struct 
     return 0;
 }
 
-/* $XDG_RUNTIME_DIR as it should be; NULL otherwise. After `su` or `sudo` it may name a folder of someone
- * else, or one that is gone. */
+/* $XDG_RUNTIME_DIR if it is a folder of this user's; else NULL. After `su` or `sudo` it may name another user's
+ * folder, or one that no longer exists. */
 static const char *xdg_runtime_dir(void)
 {
     const char *path = getenv("XDG_RUNTIME_DIR");
@@ -75,7 +75,7 @@ static int no_permission(const char *control_socket, struct error *error)
                      control_socket, name, name);
 }
 
-/* Whether the system daemon of this kind is there for a client. 1, 0, or a negative errno. */
+/* Whether a client can use a running system daemon: 1, 0, or a negative errno. */
 static int system_daemon_is_there(const char *suffix, struct error *error)
 {
     char control_socket[PATHS_SOCKET_BYTES];
@@ -111,7 +111,8 @@ static int find_runtime_dir(struct paths *paths, enum paths_role role, const cha
                 (unsigned)geteuid(), suffix);
 }
 
-/* What a user keeps at one place for all programs: GPUSLICE_..., the system's, XDG's, or in the home folder. */
+/* Where a folder that all of a user's programs share may be: named by GPUSLICE_..., the system's, XDG's, or below
+ * the home folder. */
 struct user_folder {
     const char *ours, *system, *xdg, *below_home, *use;
 };
@@ -197,7 +198,7 @@ int paths_find(struct paths *paths, enum paths_role role, bool simulated, struct
 
 /* --- Creating -------------------------------------------------------------------------------------- */
 
-/* Make the folders above `path` that are missing. */
+/* Create the folders above `path` that do not exist. */
 static int create_parents(const char *path, mode_t mode, struct error *error)
 {
     char parent[PATH_MAX];
@@ -211,7 +212,7 @@ static int create_parents(const char *path, mode_t mode, struct error *error)
     return 0;
 }
 
-/* Make `path` and check that it is a folder that only we can write. */
+/* Create `path` and check that it is a folder that only this user can write. */
 static int create_folder(const char *path, mode_t mode, bool follow_links, struct error *error)
 {
     if (mkdir(path, mode) != 0 && errno != EEXIST)
@@ -250,7 +251,7 @@ int paths_create(const struct paths *paths, struct error *error)
     bool fallback = behind && (*behind == '\0' || *behind == '/');
     int result;
 
-    /* Anyone may make names in /tmp: each part of ours there is checked, and none may be a link. */
+    /* Anyone may create names in /tmp, so each part of ours there is checked, and none may be a link. */
     if (fallback && (result = create_folder(tmp_fallback, mode, false, error)) < 0)
         return result;
     if ((result = create_parents(paths->runtime_dir, mode, error)) < 0 ||
@@ -263,8 +264,8 @@ int paths_create(const struct paths *paths, struct error *error)
 
 /* --- The product's own files ----------------------------------------------------------------------- */
 
-/* The folder this program was started from. A file replaced while it runs reads as "NAME (deleted)", which
- * changes nothing about its folder. */
+/* The folder of this program's file. If the file was replaced while it runs, the link reads "NAME (deleted)", which
+ * does not change the folder. */
 static int own_folder(char folder[static PATH_MAX], struct error *error)
 {
     ssize_t length = readlink("/proc/self/exe", folder, PATH_MAX - 1);

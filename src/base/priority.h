@@ -1,9 +1,9 @@
-/* priority.h - which session comes first where several wait for a GPU. */
+/* priority.h - which session goes first when several wait for a GPU. */
 #pragma once
 
 #include <stdbool.h>
 
-/* Lowest first. Numbers are the state file's. */
+/* Lowest first. The state file stores these numbers. */
 enum session_priority { PRIORITY_LOW, PRIORITY_NORMAL, PRIORITY_HIGH, PRIORITY_CRITICAL, PRIORITY_COUNT };
 
 /* "low", "normal", "high", "critical"; false when `text` is none of them. */

@@ -23,7 +23,7 @@ static int read_field(pid_t pid, int wanted, uint64_t *number)
         return length < 0 ? -read_error : -ESRCH;
     text[length] = '\0';
 
-    /* The name in field 2 may hold blanks and parentheses; fields count from behind its last ')'. */
+    /* The name in field 2 may hold blanks and parentheses, so fields are counted from its last ')'. */
     const char *at = strrchr(text, ')');
     if (!at || at[1] != ' ')
         return -EIO;
@@ -61,11 +61,11 @@ bool process_is_alive(pid_t pid, uint64_t start_ticks)
 {
     uint64_t ticks;
     int result = process_start_time(pid, &ticks);
-    /* What cannot be read is not known to be dead. */
+    /* A process whose state cannot be read is not known to be dead. */
     return result == 0 ? ticks == start_ticks : result != -ESRCH;
 }
 
-#define SHORT_SLICE_NS UINT64_C(100000) /* the shortest there is */
+#define SHORT_SLICE_NS UINT64_C(100000) /* the shortest that Linux takes */
 
 void process_ask_for_short_slices(void)
 {

@@ -1,4 +1,5 @@
-/* process.h - which process a pid means, so that a reused pid is never taken for the one that died. */
+/* process.h - telling processes apart by pid and start time, so that a reused pid is not taken for the process that
+ * died. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,13 +11,14 @@
  * descriptor; allocates nothing. */
 int process_start_time(pid_t pid, uint64_t *ticks);
 
-/* Whose child `pid` is (field 4); 0 where that one cannot be seen from here. Fails as process_start_time() does. */
+/* The parent of `pid` (field 4 of the same file); 0 when the parent is in a pid namespace that is not visible here.
+ * Fails as process_start_time() does. */
 int process_parent(pid_t pid, pid_t *parent);
 
-/* For a thread that others wait for, and that is woken, works for some microseconds and sleeps: where Linux
- * knows slices of a thread's own (6.12), a short one lets it run at once, however busy the CPUs are. No right
- * is needed; where it cannot be had, nothing changes. */
+/* For a thread that others wait for, and that wakes up, works for some microseconds and sleeps again. Where Linux
+ * has time slices per thread (6.12), a short slice lets the thread run at once, however busy the CPUs are. Needs no
+ * privilege; where it is not supported, nothing changes. */
 void process_ask_for_short_slices(void);
 
-/* Whether the process that had `pid` and `start_ticks` still runs. A zombie does not. */
+/* Whether the process that had `pid` and `start_ticks` still runs. A zombie does not run. */
 bool process_is_alive(pid_t pid, uint64_t start_ticks);

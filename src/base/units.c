@@ -12,7 +12,7 @@ static char upper(char letter)
     return letter >= 'a' && letter <= 'z' ? (char)(letter - 'a' + 'A') : letter;
 }
 
-/* How many bits the unit shifts by, or -1 when `text` is no unit. */
+/* How many bits the unit shifts by; -1 when `text` is not a unit. */
 static int unit_shift(const char *text)
 {
     if (text[0] == '\0' || (upper(text[0]) == 'B' && text[1] == '\0'))
@@ -43,7 +43,7 @@ int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error)
     if (*at == '.') {
         const char *first = ++at;
         for (; *at >= '0' && *at <= '9'; at++) {
-            if (scale < UINT32_MAX) { /* digits past that are below one byte of any unit we know */
+            if (scale < UINT32_MAX) { /* further digits are below one byte of any unit here */
                 fraction = fraction * 10 + (unsigned)(*at - '0');
                 scale *= 10;
             }
@@ -82,7 +82,7 @@ int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct 
     return 0;
 }
 
-/* Read "12.5%" or "12.5" at `*text`, and go on behind it. Without its sign, a number below 1 is refused: it is
+/* Read "12.5%" or "12.5" at `*text`, and move `*text` past it. A number below 1 without a sign is refused: it was
  * most likely meant as a ratio. */
 static bool parse_percentage(const char **text, uint32_t *share)
 {

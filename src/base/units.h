@@ -1,5 +1,5 @@
-/* units.h - bytes, shares and durations as people write them. Allocates nothing, and uses no function newer
- * than glibc 2.17. */
+/* units.h - bytes, shares and durations as people write them. Allocates nothing, and uses no function newer than
+ * glibc 2.17. */
 #pragma once
 
 #include <stddef.h>
@@ -7,44 +7,42 @@
 
 #include "base/error.h"
 
-/* Parse `4GiB`, `512M`, `1.5g`, `1048576`: a decimal number, optionally with a fraction, and a unit among
- * (none or B), K, M, G, T, P with optional `i` and `B`, in any case; all are powers of 1024. No sign, no
- * exponent, no blanks. 0 is accepted here; callers that need more say so. -EINVAL, or
- * -ERANGE beyond 64 bits. */
+/* Parse `4GiB`, `512M`, `1.5g`, `1048576`: a decimal number, which may have a fraction, and a unit: none, B, or one
+ * of K, M, G, T, P, optionally with `i` and `B`, in any case. All units are powers of 1024. No sign, no exponent,
+ * no blanks. 0 is accepted; callers that need more check for it. -EINVAL, or -ERANGE beyond 64 bits. */
 int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error);
 
-/* Parse a plain decimal number of up to `max`. -EINVAL or -ERANGE. */
+/* Parse a plain decimal number of at most `max`. -EINVAL or -ERANGE. */
 int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct error *error);
 
-/* A share of a GPU's time, in ten-thousandths: `min` is kept while others want the GPU too, `max` is never
- * passed. 0 <= min <= max, 0 < max <= SHARE_WHOLE. */
+/* A share of a GPU's time, in ten-thousandths: the session keeps `min` while others want the GPU too, and never
+ * gets more than `max`. 0 <= min <= max, 0 < max <= SHARE_WHOLE. */
 #define SHARE_WHOLE 10000u
 struct share {
     uint32_t min, max;
 };
 #define SHARE_ANY ((struct share){0, SHARE_WHOLE}) /* no promise and no cap */
 
-/* Parse `25%` (the same as 25%..25%) or `20%..60%`: percentages with up to two decimals. The sign may be left
- * out where it can only be a percentage: from 1 on, and of 0. -EINVAL, or -ERANGE where they are not
- * 0 <= min <= max <= 100 % with max above 0. */
+/* Parse `25%` (the same as 25%..25%) or `20%..60%`: percentages with up to two decimals. The sign may be left out
+ * of 0 and of numbers from 1 on, which can only be percentages. -EINVAL, or -ERANGE unless 0 <= min <= max <= 100 %
+ * and max is above 0. */
 int units_parse_share(const char *text, struct share *share, struct error *error);
 
 /* Write a share as units_parse_share() reads it: "25%", "20%..60%", "12.5%", "0%..100%". Returns `buffer`. */
 #define UNITS_SHARE_TEXT 24
 const char *units_format_share(struct share share, char buffer[static UNITS_SHARE_TEXT]);
 
-/* Parse `500ms`, `30s`, `5m`, `2h`, `7d`, or plain seconds: a whole number above 0, at
- * most a year. -EINVAL. */
+/* Parse `500ms`, `30s`, `5m`, `2h`, `7d`, or plain seconds: a whole number above 0, at most a year. -EINVAL. */
 int units_parse_duration(const char *text, uint64_t *usec, struct error *error);
 
-/* Parse the length of turns on a GPU: a duration of 1 ms to 1 h, or `auto`, which is 0. -EINVAL. Those of the GPU's time are
- * up to UNITS_TIME_TURN_MOST_USEC, and those of its memory from that on. */
+/* Parse the length of turns on a GPU: a duration of 1 ms to 1 h, or `auto`, which is 0. -EINVAL. Lengths up to
+ * UNITS_TIME_TURN_MOST_USEC are for turns of the GPU's time, lengths from there on for turns of its memory. */
 #define UNITS_QUANTUM_LEAST_USEC UINT64_C(1000)
 #define UNITS_TIME_TURN_MOST_USEC UINT64_C(1000000)
 #define UNITS_QUANTUM_MOST_USEC UINT64_C(3600000000)
 int units_parse_quantum(const char *text, uint64_t *usec, struct error *error);
 
-/* Write `bytes` for people, in the largest unit that keeps it at 1 or more: "4GiB", "1.5GiB", "512MiB",
- * "17B". At most one decimal, rounded down. Returns `buffer`. */
+/* Write `bytes` for people, in the largest unit in which it is 1 or more: "4GiB", "1.5GiB", "512MiB", "17B". At
+ * most one decimal, rounded down. Returns `buffer`. */
 #define UNITS_BYTES_TEXT 40
 const char *units_format_bytes(uint64_t bytes, char buffer[static UNITS_BYTES_TEXT]);

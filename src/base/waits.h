@@ -1,11 +1,12 @@
-/* waits.h - how long waits were, counted by length: in the interceptor, on the wire, in the daemon and in metrics. */
+/* waits.h - waits counted by their length, in the same buckets in the interceptor, on the wire, in the daemon and
+ * in metrics. */
 #pragma once
 
 #include <stdint.h>
 
 #define WAITS_BUCKETS 16u
 
-/* The longest wait that a bucket counts. */
+/* The longest wait that each bucket counts. */
 static const uint64_t waits_bounds_ns[WAITS_BUCKETS] = {
     50000,    100000,   200000,    500000,    1000000,   2000000,    5000000,    10000000,
     20000000, 50000000, 100000000, 200000000, 500000000, 1000000000, 5000000000, UINT64_MAX};
@@ -18,8 +19,9 @@ static inline unsigned waits_bucket(uint64_t ns)
     return bucket;
 }
 
-/* The length that `part` (0..1) of the waits do not pass, in ns: within its bucket they are taken to be spread evenly,
- * and of those beyond all bounds the last bound is told. 0 where there was none. */
+/* The length in ns that `part` (0..1) of the waits do not exceed. Waits are taken to be spread evenly within their
+ * bucket. For waits in the last bucket, which has no bound, the result is the bound before it. 0 when there were no
+ * waits. */
 static inline double waits_quantile_ns(const uint64_t counts[WAITS_BUCKETS], double part)
 {
     double all = 0, below = 0;

@@ -1,11 +1,11 @@
 /* cli.h - the words of the command line.
  *
  * verb      what `gpuslice VERB` does: its options, its operands, its function
- * option    one row: the parser, --help and shell completion all read it
- * operand   a word that is no option: a session, or the command to run
+ * option    one row, which the parser, --help and shell completion all read
+ * operand   a word that is not an option: a session, or the command to run
  *
- * Words are judged before anything is asked of a daemon: what they alone show to be wrong ends with status 2
- * and changes nothing. */
+ * The words are checked before any request goes to a daemon. If they alone are wrong, the status is 2 and nothing
+ * has changed. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,22 +18,22 @@
 enum cli_status {
     CLI_DONE = 0,
     CLI_FAILED = 1,           /* refused or failed */
-    CLI_WRONG_USAGE = 2,      /* the words alone show it */
-    CLI_CANNOT_EXECUTE = 126, /* of `run`, as of sh */
+    CLI_WRONG_USAGE = 2,      /* the words alone are wrong */
+    CLI_CANNOT_EXECUTE = 126, /* of `run`, as in sh */
     CLI_NOT_FOUND = 127,
 };
 
-/* What a word is: how it is checked, stored and completed. The comment names the type it is stored in. */
+/* What a word is: how it is checked, stored and completed. The comment names the type in which it is stored. */
 enum cli_kind {
     CLI_NOTHING,
     CLI_FLAG,           /* bool */
     CLI_SESSION_NAME,   /* const char *: a name for a session */
     CLI_SESSION,        /* const char *: a session's ID, prefix of one, or name */
-    CLI_GPU,            /* struct gpu_names, one more each time */
+    CLI_GPU,            /* struct gpu_names; each one is added */
     CLI_MEMORY,         /* struct memory_limits */
     CLI_SHARE,          /* struct share */
     CLI_PRIORITY,       /* const char *: one of cli_priorities */
-    CLI_FIELDS,         /* const char *: names of fields of the API with commas between */
+    CLI_FIELDS,         /* const char *: comma-separated names of the API's fields */
     CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
     CLI_FORM,           /* const char *: one of cli_forms */
     CLI_COUNT,          /* unsigned: above 0 */
@@ -49,7 +49,7 @@ enum cli_kind {
     CLI_COMMAND,        /* operands: a program and its arguments */
     CLI_SHELL,          /* operands: bash, zsh or fish */
     CLI_VERB,           /* operands: a verb's name */
-    CLI_CONFIG,         /* operands: "check", and a file behind it */
+    CLI_CONFIG,         /* operands: "check", and a file after it */
     CLI_FOLDER,         /* const char *: a path */
 };
 
@@ -88,9 +88,9 @@ struct cli_verb {
     unsigned operands_min, operands_max;
     const char *summary;  /* one line, no capital, no full stop */
     const char *text;     /* what else --help says; NULL for nothing */
-    const char *examples; /* lines of them; NULL for none */
+    const char *examples; /* whole lines; NULL for none */
     const struct cli_option *options;
-    /* Judge the options together; NULL where any combination means something. */
+    /* Checks the options against each other; NULL if any combination is allowed. */
     int (*check)(const struct cli_arguments *arguments, struct error *error);
     enum cli_status (*act)(const struct cli_arguments *arguments);
 };
@@ -110,7 +110,7 @@ extern const char *const cli_usage_by[];
 /* What --output takes; ends with NULL. */
 extern const char *const cli_forms[];
 
-/* Whether the option takes the next word for its value. */
+/* Whether the option takes the next word as its value. */
 bool cli_option_takes_word(const struct cli_option *option);
 
 /* All verbs, in the order of `gpuslice help`; ends with NULL. */
@@ -119,17 +119,16 @@ extern const struct cli_verb *const cli_verbs[];
 /* The verb of this name or alias, or NULL. */
 const struct cli_verb *cli_verb_find(const char *name);
 
-/* Read the words behind the verb, ending with NULL, into `arguments`. The first operand ends the options
- * where operands are a command; "--" ends them everywhere. With --help nothing else is checked. -EINVAL or
- * -ERANGE for wrong usage. */
+/* Read the words after the verb, up to NULL, into `arguments`. Where the operands are a command, the first one ends
+ * the options; "--" ends them everywhere. After --help nothing else is checked. -EINVAL or -ERANGE for wrong usage. */
 int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *arguments,
               struct error *error);
 
 /* Print "gpuslice: MESSAGE" on stderr. Returns CLI_FAILED. */
 enum cli_status cli_report(const struct error *error);
 
-/* The same for wrong usage, with where to read on. Returns CLI_WRONG_USAGE. */
+/* The same for wrong usage, and says where to read more. Returns CLI_WRONG_USAGE. */
 enum cli_status cli_report_usage(const struct cli_verb *verb, const struct error *error);
 
-/* End of a verb that printed: CLI_FAILED with a line on stderr if stdout did not take it all. */
+/* The last call of a verb that printed: CLI_FAILED, with a line on stderr, if stdout did not take all of it. */
 enum cli_status cli_finish_output(void);

@@ -10,10 +10,11 @@
 
 struct program {
     const char *name;
-    const char *starts[4];  /* the words that start a container from an image, and take options */
-    const char *resumes[6]; /* those that start one made before, or several */
+    const char *starts[4];  /* verbs that start a container from an image, and take options */
+    const char *resumes[6]; /* verbs that start an existing container, or several */
     const char *volume, *device;
-    const char *environment; /* passes a variable on by its name; NULL: by `prefix` before its name */
+    /* the option that passes on a variable by its name; NULL: `prefix` before the variable's name does it */
+    const char *environment;
     const char *prefix;
 };
 
@@ -45,7 +46,7 @@ static const struct program programs[] = {
     {"singularity", {"run", "exec", "shell", "test"}, {"instance"}, "--bind", NULL, NULL, "SINGULARITYENV_"},
 };
 
-/* Programs that start the one that stands behind them. */
+/* Programs that start the command after them. */
 static const char *const launchers[] = {"sudo", "doas",    "env",    "nice",   "nohup",
                                         "time", "timeout", "stdbuf", "setsid", "ionice"};
 
@@ -71,7 +72,8 @@ static bool is_among(const char *word, const char *const *words, size_t count)
     return false;
 }
 
-/* The place of the word that says what to do; 0: none that starts a container. Global options may have values before. */
+/* The index of the word that says what to do; 0 if none starts a container. It is searched for, as global options
+ * before it may have values. */
 static size_t find_verb(const struct program *program, char *const *command, bool *is_start)
 {
     for (size_t i = 1; command[i]; i++) {
@@ -98,7 +100,7 @@ const char *container_command_starts(char *const *command)
     return found;
 }
 
-/* Options up to the first word that is none; behind it may be the container's own. */
+/* Looks at the options up to the first other word; what follows may be the container's own. */
 static bool is_detached(char *const *options)
 {
     for (; *options && (*options)[0] == '-' && strcmp(*options, "--") != 0; options++) {
@@ -118,8 +120,8 @@ int container_command_check(char *const *command, bool outlives, struct error *e
     const char *behind = verb ? NULL : container_command_starts(command);
     if (behind)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' stands between --container and '%s'; expected it before gpuslice: "
-                         "%.80s gpuslice run --container -- %s ...",
+                         "'%.80s' comes between --container and '%s'; expected it before gpuslice: %.80s "
+                         "gpuslice run --container -- %s ...",
                          command[0], behind, command[0], behind);
     if (!verb)
         return error_set(
@@ -128,17 +130,15 @@ int container_command_check(char *const *command, bool outlives, struct error *e
             "apptainer with 'run', not '%.80s'",
             command[0]);
     if (!is_start)
-        return error_set(
-            error, EINVAL, NULL,
-            "'%s %s' starts containers that were described elsewhere; name a session there as a device, "
-            "gpuslice.io/session=NAME, that 'gpuslice cdi' writes",
-            program->name, command[verb]);
+        return error_set(error, EINVAL, NULL,
+                         "'%s %s' starts containers that were described elsewhere; there, name a session as "
+                         "the device gpuslice.io/session=NAME, which 'gpuslice cdi' writes",
+                         program->name, command[verb]);
     if (!outlives && (strcmp(command[verb], "create") == 0 || is_detached(command + verb + 1)))
-        return error_set(
-            error, EINVAL, NULL,
-            "the container goes on when '%s %s' has ended, and the session would not; make one with "
-            "'gpuslice create', and say --session NAME --container",
-            program->name, command[verb]);
+        return error_set(error, EINVAL, NULL,
+                         "the container goes on after '%s %s' has ended, but the session would not; make a "
+                         "session with 'gpuslice create', and use --session NAME --container",
+                         program->name, command[verb]);
     return 0;
 }
 

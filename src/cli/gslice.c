@@ -25,7 +25,7 @@ bool gslice_is_run(char *const *operands, unsigned count)
     return count >= 5 && is_number(operands[0]) && is_number(operands[1]) && ends_with(operands[2], ".so");
 }
 
-/* BYTES and SECONDS as --memory and --ttl take them. */
+/* BYTES and SECONDS, in the form of --memory and --ttl. */
 static int read_wish(char *const *operands, unsigned count, struct session_wish *wish, struct error *error)
 {
     int result = count > 0 ? memory_limits_parse(&wish->memory, operands[0], error) : 0;
@@ -34,8 +34,8 @@ static int read_wish(char *const *operands, unsigned count, struct session_wish 
     return result;
 }
 
-/* gslice's library folder is where its own stand-in for CUDA is: the simulated GPU takes that one's place. Any
- * other folder is searched for libraries, as there. */
+/* gslice's library folder holds its own stand-in for CUDA; the simulated GPU replaces that. Any other folder is
+ * added to LD_LIBRARY_PATH, as gslice does. */
 static void take_folder(const char *folder, struct cli_arguments *meant)
 {
     char path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* gpuslice: the command line. Finds the verb, reads its words, and does it. */
+/* gpuslice: the command line. Finds the verb, reads its words, and runs it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/verbs/help.h"
 
-/* What people of kubectl, docker, systemctl and journalctl type, and what does it here. */
+/* The verb for a word that users of kubectl, docker, systemctl or journalctl type; NULL if there is none. */
 static const char *other_habit(const char *word)
 {
     static const struct {

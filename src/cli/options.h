@@ -1,4 +1,4 @@
-/* options.h - the option rows that several verbs have. */
+/* options.h - the rows of options that several verbs have. */
 #pragma once
 
 #include "cli/cli.h"
@@ -29,8 +29,9 @@
 #define CLI_OPTION_GPU                                                                                       \
     {                                                                                                        \
         "gpu", "GPU", CLI_GPU, offsetof(struct cli_arguments, wish.gpus),                                    \
-            "a GPU by its index or the beginning of its UUID; several with commas between, or the option "   \
-            "again; without it, those of CUDA_VISIBLE_DEVICES, or else the GPU with most unreserved memory"  \
+            "a GPU by its index or the beginning of its UUID; for several, separate them by commas or "      \
+            "give the option again; without it, those of CUDA_VISIBLE_DEVICES, or else the GPU with the "    \
+            "most unreserved memory"                                                                         \
     }
 #define CLI_OPTION_MEMORY                                                                                    \
     {                                                                                                        \
@@ -65,7 +66,7 @@
 #define CLI_OPTION_WAIT                                                                                      \
     {                                                                                                        \
         "wait", "[=DURATION]", CLI_MAYBE_DURATION, offsetof(struct cli_arguments, wish.wait_usec),           \
-            "while there is no room, wait for it in the queue, at most for DURATION where that is given"     \
+            "if there is no room, wait for it in the queue, for at most DURATION if that is given"           \
     }
 #define CLI_OPTION_MEMORY_CHANGED                                                                            \
     {                                                                                                        \
@@ -82,8 +83,9 @@
 #define CLI_OPTION_WHEN_FULL                                                                                 \
     {                                                                                                        \
         "when-full", "POLICY", CLI_WHEN_FULL, offsetof(struct cli_arguments, wish.when_full),                \
-            "what becomes of it, and of what its programs ask for, when memory is short: refuse, wait (as "  \
-            "--wait) or oversubscribe (as --oversubscribe); without it, what gpuslice.conf says"             \
+            "what happens to the session, and to what its programs ask for, when memory is short: "          \
+            "refuse, wait (as --wait) or oversubscribe (as --oversubscribe); without it, what "              \
+            "gpuslice.conf says"                                                                             \
     }
 #define CLI_OPTION_SINGLE_OVERSUBSCRIBE                                                                      \
     {                                                                                                        \
@@ -94,13 +96,13 @@
 #define CLI_OPTION_HOST_MEMORY                                                                               \
     {                                                                                                        \
         "host-memory", "SIZE", CLI_SIZE, offsetof(struct cli_arguments, wish.host_memory_bytes),             \
-            "the most host memory that its GPU memory may take there, like 32GiB; without it, as much as "   \
-            "the daemon has for all"                                                                         \
+            "the most host memory that its GPU memory may take while it is off the card, like 32GiB; "       \
+            "without it, as much as the daemon has for all sessions"                                         \
     }
 #define CLI_OPTION_IDLE_SUSPEND                                                                              \
     {                                                                                                        \
         "idle-suspend", "DURATION|never", CLI_LIFETIME,                                                      \
             offsetof(struct cli_arguments, wish.idle_suspend_usec),                                          \
-            "with --oversubscribe: its memory leaves the card after so long without work, like 5m, and "     \
-            "comes back when it has some"                                                                    \
+            "with --oversubscribe: its memory leaves the card after this time without work, like 5m, and "   \
+            "comes back when there is work"                                                                  \
     }

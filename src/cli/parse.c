@@ -51,7 +51,7 @@ static int check_engine(const char *text, struct error *error)
         if (strcmp(text, *known) == 0)
             return 0;
     return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not a way to have more memory than the GPU; expected swap or managed", text);
+                     "'%.80s' is not a value of --oversubscribe; expected swap or managed", text);
 }
 
 const char *const cli_when_full[] = {"refuse", "wait", "oversubscribe", NULL};
@@ -62,8 +62,7 @@ static int check_when_full(const char *text, struct error *error)
         if (strcmp(text, *known) == 0)
             return 0;
     return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not what can become of a session; expected refuse, wait or oversubscribe",
-                     text);
+                     "'%.80s' is not a value of --when-full; expected refuse, wait or oversubscribe", text);
 }
 
 const char *const cli_anti_thrash[] = {"on", "off", "auto", NULL};
@@ -84,7 +83,7 @@ static int check_ttl_action(const char *text, struct error *error)
     for (const char *const *known = cli_ttl_actions; *known; known++)
         if (strcmp(text, *known) == 0)
             return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is not what can happen to programs; expected none or kill",
+    return error_set(error, EINVAL, NULL, "'%.80s' is not a value of --ttl-action; expected none or kill",
                      text);
 }
 
@@ -95,8 +94,8 @@ static int check_form(const char *text, struct error *error)
     for (const char *const *known = cli_forms; *known; known++)
         if (strcmp(text, *known) == 0)
             return 0;
-    return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not a form of lists; expected table, wide, json or name", text);
+    return error_set(error, EINVAL, NULL, "'%.80s' is not an output form; expected table, wide, json or name",
+                     text);
 }
 
 static int take_count(const char *text, unsigned *count, struct error *error)
@@ -114,8 +113,8 @@ static int check_usage_by(const char *text, struct error *error)
     for (const char *const *known = cli_usage_by; *known; known++)
         if (strcmp(text, *known) == 0)
             return 0;
-    return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not what usage is counted by; expected session, user or gpu", text);
+    return error_set(error, EINVAL, NULL, "usage cannot be counted by '%.80s'; expected session, user or gpu",
+                     text);
 }
 
 static int check_operand(enum cli_kind kind, const char *text, struct error *error)
@@ -153,10 +152,10 @@ static int take_value(const struct cli_option *option, const char *value, struct
         break;
     case CLI_FIELDS:
         if (value[strspn(value, "abcdefghijklmnopqrstuvwxyz_,")] || !*value)
-            result = error_set(error, EINVAL, NULL,
-                               "'%.80s' does not name fields; expected some with commas between, like "
-                               "name,used_bytes",
-                               value);
+            result = error_set(
+                error, EINVAL, NULL,
+                "'%.80s' is not a list of fields; expected names separated by commas, like name,used_bytes",
+                value);
         break;
     case CLI_USAGE_BY:
         result = check_usage_by(value, error);
@@ -225,7 +224,7 @@ static int unknown_option(const struct cli_verb *verb, const char *word, struct 
                      verb->name, (int)strcspn(word, "="), word, known);
 }
 
-/* Put "--OPTION: " before what is wrong with its value. */
+/* Put "--OPTION: " before the message about its value. */
 static int blame_option(const struct cli_option *option, const struct error *cause, struct error *error)
 {
     return error_set(error, cause->status, cause->code, "--%s: %s", option->name, cause->message);
@@ -236,7 +235,7 @@ bool cli_option_takes_word(const struct cli_option *option)
     return option->kind != CLI_FLAG && option->kind != CLI_MAYBE_DURATION && option->kind != CLI_MAYBE_ENGINE;
 }
 
-/* Read the option at `words[0]` and its value. Returns how many words that were. */
+/* Read the option at `words[0]` and its value. Returns how many words it took. */
 static int parse_option(const struct cli_verb *verb, char **words, struct cli_arguments *arguments,
                         struct error *error)
 {
@@ -300,7 +299,7 @@ static bool is_set(const char *name)
     return text && *text && strcmp(text, "0") != 0;
 }
 
-/* What nvshare's users have in their environment. */
+/* nvshare's users may have this variable in their environment. */
 static void read_environment(struct cli_arguments *arguments)
 {
     const char *engine = arguments->wish.oversubscribe;
@@ -310,7 +309,7 @@ static void read_environment(struct cli_arguments *arguments)
 
 int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *arguments, struct error *error)
 {
-    /* Operands are moved to the front of `words`, behind which nothing is read again. */
+    /* Operands are moved to the front of `words`, to places that were read already. */
     char **operands = words;
     unsigned count = 0;
     bool options_ended = false;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Append the entries of `list` other than `entry` to `out`, which holds something or nothing. */
+/* Append the entries of `list` other than `entry` to `out`, which may be empty. */
 static void append_others(char *out, const char *list, const char *entry, const char *separators)
 {
     size_t entry_length = strlen(entry);

@@ -10,7 +10,7 @@
 #define PRELOAD_SEPARATORS ": "
 #define LIBRARY_PATH_SEPARATORS ":;"
 
-/* Set a variable to its list with `entry` first, or, with `wanted` false, without it. */
+/* Put `entry` first in a variable's list, or, with `wanted` false, take it out. */
 static int edit_list(const char *variable, const char *entry, const char *separators, bool wanted,
                      struct error *error)
 {
@@ -36,7 +36,7 @@ int preload_set(bool simulated, struct error *error)
         return result < 0 ? result
                           : edit_list("LD_LIBRARY_PATH", drivers, LIBRARY_PATH_SEPARATORS, true, error);
     }
-    /* A run with real GPUs from within a simulated one must not find the simulated driver. */
+    /* A run on real GPUs from within a simulated one must not find the simulated driver. */
     if (paths_library("simulated", drivers, NULL) == 0)
         return edit_list("LD_LIBRARY_PATH", drivers, LIBRARY_PATH_SEPARATORS, false, error);
     return 0;

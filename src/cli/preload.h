@@ -1,9 +1,9 @@
-/* preload.h - what the dynamic loader needs to put the interceptor into the programs that this one becomes. */
+/* preload.h - make the dynamic loader load the interceptor into the program that this process becomes. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "base/error.h"
 
-/* Set LD_PRELOAD and LD_LIBRARY_PATH for a program in a session: of simulated GPUs, or of real ones. */
+/* Set LD_PRELOAD and LD_LIBRARY_PATH for a program in a session, on simulated or real GPUs. */
 int preload_set(bool simulated, struct error *error);

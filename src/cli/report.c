@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The last line of defence for terminals: messages quote words and answers of others. */
+/* Messages quote words and answers of others, so control characters are replaced here too, whatever was done
+ * before. */
 static void print_line(const char *message, const char *behind)
 {
     char line[ERROR_MESSAGE_BYTES];

@@ -60,7 +60,7 @@ void cells_gpu(struct table_cell *cell, const json_t *gpu)
 void cells_owner(struct table_cell *cell, const json_t *session)
 {
     const char *owner = session_text(session, "owner");
-    /* The daemon may not know the name yet. */
+    /* A number in place of the owner means that the daemon did not know the name yet. */
     const struct passwd *user =
         *owner >= '0' && *owner <= '9' ? getpwuid((uid_t)session_number(session, "owner_uid")) : NULL;
     table_cell_print(cell, TABLE_PLAIN, "%s", user ? user->pw_name : owner);

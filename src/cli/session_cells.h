@@ -8,40 +8,42 @@
 #include "cli/table.h"
 #include "client/session_create.h"
 
-/* GET `path`, of a daemon that must be running. */
+/* GET `path`. Fails if no daemon is running. */
 int cells_get(const char *path, const struct cli_arguments *arguments, json_t **answer, struct error *error);
 
-/* The same of a daemon that is started where none runs. */
+/* The same, but starts a daemon if none is running. */
 int cells_get_started(const char *path, const struct cli_arguments *arguments, json_t **answer,
                       struct error *error);
 
-/* Tells what goes on, a line on stderr each. */
+/* Prints what goes on to stderr, a line each. */
 extern const struct session_progress cells_progress;
 
-/* Print any answer as --json does. */
+/* Print any answer in the form of --json. */
 void cells_print_json(const json_t *answer);
 
-/* A GPU's index; "gone" where the card is not there any more, and with it its index. */
+/* A GPU's index; "gone" when the card, and with it its index, no longer exists. */
 void cells_gpu(struct table_cell *cell, const json_t *gpu);
 
-/* The owner of a session by name, or by number. */
+/* The owner of a session by name, or by number if it has no name. */
 void cells_owner(struct table_cell *cell, const json_t *session);
 
-/* A GPU's name, without the maker's. */
+/* A GPU's name, without "NVIDIA". */
 void cells_gpu_name(struct table_cell *cell, const json_t *gpu);
 
-/* The part of a GPU's time that a session got in the last ten seconds, of a scheduler's or a session's GPU.
- * "-" where nothing is measured: there are no shares, or it has no work. */
+/* The part of a GPU's time that a session got in the last ten seconds; `gpu` is from a session or from the
+ * scheduler. "-" if it is not measured: there are no shares, or the session has no work. */
 void cells_achieved(struct table_cell *cell, const json_t *session, const json_t *gpu);
 
-/* A session's speed of late as part of its speed alone, and what was promised of it; "-" where nothing is measured. */
+/* A session's recent speed as part of its speed alone, and the part that it was promised; "-" if it is not
+ * measured. */
 void cells_speed(struct table_cell *cell, const json_t *session);
 
-/* ", about 12 s" for how long a session should still wait, or its move should still take; "" where that cannot be told. Returns `text`. */
+/* ", about 12 s": how long the session will probably still wait, or its move still take; "" if that is unknown.
+ * Returns `text`. */
 #define CELLS_WAIT_TEXT 48
 const char *cells_wait(const json_t *session, char text[static CELLS_WAIT_TEXT]);
 
-/* Seconds of a GPU's time, in all. */
+/* Seconds of a GPU's time, in total. */
 void cells_gpu_time(struct table_cell *cell, const json_t *gpu, const char *key);
 
 /* Two cells: the bar, and "used / limit". */

@@ -27,7 +27,7 @@ static json_t *make_token(struct error *error)
     return json_string(text);
 }
 
-/* Make the session that `body` describes, look at it, and end it. */
+/* Create the session that `body` describes, keep its document, and end it. */
 static int try_session(struct client *client, json_t *body, json_t **session, struct error *error)
 {
     json_object_set_new(body, "run", json_true());
@@ -39,7 +39,7 @@ static int try_session(struct client *client, json_t *body, json_t **session, st
     return result;
 }
 
-/* What the daemon would not give in any case is refused now; that there is no room at this moment does not matter. */
+/* Refuse now what the daemon would never grant. That there is no room at this moment does not matter. */
 static int check_slice(struct client *client, json_t *body, struct error *error)
 {
     json_t *session = NULL;
@@ -50,7 +50,7 @@ static int check_slice(struct client *client, json_t *body, struct error *error)
     return result;
 }
 
-/* The environment of a session with nothing but the slice's GPUs. */
+/* The environment of a session that has nothing but the slice's GPUs. */
 static int find_environment(struct client *client, const json_t *body, json_t **session, struct error *error)
 {
     json_t *bare = json_pack("{s:[]}", "gpus"), *gpu;
@@ -72,7 +72,7 @@ static json_t *make_hook(const struct client *client, const json_t *body, const 
     snprintf(folder, sizeof(folder), "%s", client->paths.runtime_dir);
     if (client->paths.simulated) {
         json_array_append_new(environment, json_string("GPUSLICE_SIMULATED=1"));
-        *strrchr(folder, '/') = '\0'; /* which is added again */
+        *strrchr(folder, '/') = '\0'; /* the name "simulated", which the hook's gpuslice adds again */
     }
     json_array_append_new(environment, json_sprintf("GPUSLICE_RUNTIME_DIR=%s", folder));
     if (client_token())
@@ -81,7 +81,7 @@ static json_t *make_hook(const struct client *client, const json_t *body, const 
                      "gpuslice", "cdi", "--hook", "env", environment);
 }
 
-/* `body` is the slice's; gets all that a session of it is made with. */
+/* `body` describes the slice; this adds all that a session of it needs. */
 static int specify(struct client *client, const struct cli_arguments *arguments, json_t *body,
                    const char *device, json_t **specification, struct error *error)
 {
@@ -133,7 +133,7 @@ static int write_device(struct client *client, const struct cli_arguments *argum
     return result;
 }
 
-/* "NAME-0", "NAME-0.1" of a MIG instance; the only GPU's is "NAME". */
+/* "NAME-0", or "NAME-0.1" for a MIG instance; "NAME" if there is only one GPU. */
 static void name_device(const char *slice, const json_t *gpu, bool is_only, char name[static 96])
 {
     const json_t *mig_index = json_object_get(gpu, "mig_index");

@@ -20,11 +20,11 @@
 #include "client/session_fields.h"
 
 #define TMPFS_MAGIC_NUMBER 0x01021994 /* linux/magic.h */
-#define CONTAINER_NAME_CHARACTERS 12  /* of its ID: as podman and docker show it */
+#define CONTAINER_NAME_CHARACTERS 12  /* of its ID, as many as podman and docker show */
 
 /* --- The container -------------------------------------------------------------------------------- */
 
-/* The folder that is to become the container's root. */
+/* The folder that will be the container's root. */
 static int open_root(const struct oci_state *state, int *fd, struct error *error)
 {
     char path[PATH_MAX + 16], root[PATH_MAX];
@@ -38,7 +38,7 @@ static int open_root(const struct oci_state *state, int *fd, struct error *error
     return *fd < 0 ? error_set_errno(error, errno, "cannot open the container's root %.500s", root) : 0;
 }
 
-/* The folder for the socket below the container's root, whose links lead nowhere else. */
+/* The socket's folder below the container's root. Symbolic links in the path cannot lead out of the root. */
 static int open_target(int root, struct error *error)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
@@ -47,7 +47,8 @@ static int open_target(int root, struct error *error)
                   : fd;
 }
 
-/* A mount keeps what its file system is denied: a container of a user's own may not give that back. */
+/* A remount must keep the flags of the file system below: in a user's own container the kernel refuses to drop
+ * them. */
 static unsigned long denied_flags(const char *folder)
 {
     struct statvfs status;
@@ -68,7 +69,7 @@ static int mount_folder(int root, const char *folder, struct error *error)
         return error_set(error, EINVAL, NULL,
                          CONTAINER_SOCKET_FOLDER
                          " in the container is not what the CDI device mounts there; expected nothing else "
-                         "mounted at that place");
+                         "to be mounted there");
     if (faccessat(below, "attach.sock", F_OK, 0) == 0)
         return error_set(error, EEXIST, NULL,
                          "the container has a session already; expected one slice for a container");
@@ -97,7 +98,7 @@ static int make_session(struct client *client, const struct oci_state *state, js
         return error_set(
             error, EINVAL, NULL,
             SLICE_DEVICE_VARIABLE
-            " does not say what the slice is; write the device anew with 'gpuslice cdi --slice'");
+            " does not say what the slice is; write the device again with 'gpuslice cdi --slice'");
     }
     snprintf(container, sizeof(container), "%.*s", (int)sizeof(container) - 1, state->id);
     json_object_set_new(body, "container", json_string(container));
@@ -123,12 +124,12 @@ int slice_hook_run(struct client *client, FILE *from, struct error *error)
         if (slash)
             *slash = '\0';
         result = mount_folder(root, folder, error);
-        if (result < 0) /* else it ends with the container */
+        if (result < 0) /* on success it ends with the container */
             client_request_session(client, "DELETE", session_text(session, "session_id"), "", NULL, NULL,
                                    NULL);
     }
     json_decref(session);
-    if (result < 0) /* crun keeps what hooks print to itself */
+    if (result < 0) /* crun does not show what hooks print */
         syslog(LOG_ERR, "a container with a slice does not start: %s", error->message);
     return result;
 }

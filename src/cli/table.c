@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define GAP 2          /* between columns */
-#define SHRUNK_LEAST 8 /* what is left of a shrinking column */
+#define SHRUNK_LEAST 8 /* what a shrinking column keeps */
 #define BAR_CELLS 10
 
 /* --- Filling --------------------------------------------------------------------------------------- */
@@ -16,7 +16,7 @@ struct table_cell *table_add_row(struct table *table)
 {
     void *rows = realloc(table->rows, (table->row_count + 1) * sizeof(*table->rows));
     if (!rows)
-        abort(); /* a few hundred bytes: the machine is lost */
+        abort(); /* a few hundred bytes: the machine has no memory left */
     table->rows = rows;
     struct table_cell *row = table->rows[table->row_count++];
     memset(row, 0, sizeof(*table->rows));
@@ -61,7 +61,7 @@ static void print_cell(const struct table_cell *cell, const struct table_column 
 static void print_row(const struct table *table, const struct table_cell *row, const size_t *widths,
                       FILE *stream, bool colour)
 {
-    size_t end = 0; /* no blanks behind the last cell that shows anything */
+    size_t end = 0; /* no blanks after the last cell that shows anything */
     for (size_t i = 0; table->columns[i].title; i++)
         if (row[i].text[0] && !table->columns[i].left_out)
             end = i;

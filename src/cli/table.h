@@ -21,8 +21,9 @@ struct table_cell {
 struct table_column {
     const char *title;
     bool right;    /* align to the right */
-    bool left_out; /* not printed */
-    bool shrink;   /* cut short, with "..", where the table would be too wide; one column at most */
+    bool left_out; /* leave it out */
+    /* cut short, with "..", if the table is too wide; at most one column */
+    bool shrink;
 };
 
 struct table {
@@ -35,32 +36,30 @@ struct table {
 struct table_cell *table_add_row(struct table *table);
 void table_free(struct table *table);
 
-/* Write a cell. Control characters and what is not ASCII become '?': columns stay aligned, and names chosen
- * by other people cannot steer the terminal. */
+/* Write a cell. Control characters and anything but ASCII become '?', so that columns stay aligned and names that
+ * other people chose cannot control the terminal. */
 __attribute__((format(printf, 3, 4))) void table_cell_print(struct table_cell *cell, enum table_colour colour,
                                                             const char *format, ...);
 
-/* Print the table, in at most `width` characters a line if its shrinking column allows, in colour if
- * `colour`. */
+/* Print the table, in lines of at most `width` characters if shrinking its column is enough for that. */
 void table_print(const struct table *table, FILE *stream, size_t width, bool colour);
 
-/* Draw `used` of `limit` as "[#####.....]". Anything used shows at least one mark, and only all of it shows
- * ten. */
+/* Draw `used` of `limit` as "[#####.....]". Any use at all shows at least one mark, and only all of it shows ten. */
 #define TABLE_BAR_TEXT 13
 const char *table_bar(uint64_t used, uint64_t limit, char bar[static TABLE_BAR_TEXT]);
 
-/* Green, from three quarters yellow, from nine tenths red. */
+/* Green; yellow from three quarters on, red from nine tenths on. */
 enum table_colour table_usage_colour(uint64_t used, uint64_t limit);
 
 /* "512MiB / 4GiB" */
 #define TABLE_USAGE_TEXT (2 * UNITS_BYTES_TEXT)
 const char *table_usage(uint64_t used, uint64_t limit, char text[static TABLE_USAGE_TEXT]);
 
-/* Whether `stream` shows colour: a terminal, without NO_COLOR, that is not "dumb". */
+/* Whether `stream` shows colour: it is a terminal other than "dumb", and NO_COLOR is not set. */
 bool table_colour_wanted(FILE *stream);
 
-/* Characters a line of `stream`: the terminal's; without end where it is none, so that nothing is cut short
- * for programs. */
+/* Characters in a line of `stream`: the width of the terminal, or SIZE_MAX for anything else, so that programs get
+ * uncut lines. */
 size_t table_width(FILE *stream);
 
 /* The escape sequences that begin a colour and end it; empty without colour. */

@@ -1,4 +1,4 @@
-/* verbs.h - the verbs, a file each. */
+/* verbs.h - the verbs, one file each. */
 #pragma once
 
 #include "cli/cli.h"

@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 #include "client/session_fields.h"
 
-/* What every reader of CDI 0.5 takes: podman 4.1, containerd 1.7, docker 25. */
+/* Every reader of CDI takes 0.5: podman 4.1, containerd 1.7, docker 25. */
 #define CDI_VERSION "0.5.0"
 
 json_t *cdi_specification(const char *kind, const char *const *names, unsigned count, const json_t *parts)
@@ -24,7 +24,7 @@ json_t *cdi_specification(const char *kind, const char *const *names, unsigned c
     return json_pack("{s:s,s:s,s:o}", "cdiVersion", CDI_VERSION, "kind", kind, "devices", devices);
 }
 
-/* A device's name begins and ends with a letter or digit; between there are also these. */
+/* A device's name begins and ends with a letter or digit; the other characters are allowed in between. */
 static bool is_device_name(const char *name)
 {
     static const char characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
@@ -50,7 +50,7 @@ int cdi_write(const char *folder, const char *name, const json_t *specification,
                          folder, PATH_MAX);
     if (mkdir(folder, 0755) < 0 && errno != EEXIST)
         return error_set_errno(error, errno, "cannot make the folder %s", folder);
-    unlink(draft); /* of a process of our number that was killed */
+    unlink(draft); /* left by a killed process that had our pid */
     cleanup_close int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return error_set_errno(error, errno, "cannot make %s", draft);

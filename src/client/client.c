@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 
-#define ANSWER_MAX (64u << 20) /* 1,000 sessions of 1,000 processes are some 200 MB less */
+#define ANSWER_MAX (64u << 20) /* a longer answer fails with -EFBIG */
 
 struct answer_text {
     char *bytes;
@@ -32,7 +32,7 @@ static bool collect(void *context, const char *bytes, size_t length)
 
 /* --- Connecting ------------------------------------------------------------------------------------ */
 
-/* A folder in /tmp could have been made by anyone: only our own daemon and root's are believed. */
+/* Anyone could have made a folder in /tmp, so only a daemon of this user or of root is believed. */
 static int check_peer(int fd, const struct paths *paths, struct error *error)
 {
     struct ucred peer;
@@ -63,7 +63,7 @@ void client_close(struct client *client)
 
 /* --- Asking ---------------------------------------------------------------------------------------- */
 
-/* A daemon of the other kind, where none of the kind asked for runs, is worth a hint. */
+/* Where no daemon of the wanted kind runs but one of the other kind does, a hint says so. */
 static const char *other_daemon_hint(bool simulated)
 {
     struct client other;
@@ -75,7 +75,7 @@ static const char *other_daemon_hint(bool simulated)
     return hint;
 }
 
-/* What `status`, why a connection failed, means to a person. */
+/* Explain to a person why a connection failed with `status`. */
 static int cannot_connect(const struct client *client, int status, struct error *error)
 {
     const struct paths *paths = &client->paths;
@@ -86,7 +86,7 @@ static int cannot_connect(const struct client *client, int status, struct error 
                          paths->control_socket);
     if (status != ENOENT && status != ECONNREFUSED && status != ENOTDIR)
         return error_set_errno(error, status, "cannot connect to %s", paths->control_socket);
-    if (!error) /* spares the look for the other daemon */
+    if (!error) /* saves asking the other daemon */
         return -ENOTCONN;
     return error_set(
         error, ENOTCONN, NULL,
@@ -156,7 +156,8 @@ static int perform(struct client *client, const char *method, const char *path, 
     cleanup_free char *sent = body ? json_dumps(body, JSON_COMPACT) : NULL;
     const struct http_request request = {
         .method = method, .path = path, .token = client_token(), .body = sent};
-    /* The daemon may close a connection that it has kept idle: then the request was never read. */
+    /* The daemon may close a connection that it has kept idle. Then it did not read the request, which is sent
+     * again. */
     bool was_idle = client->connection.fd >= 0;
     int result = was_idle ? 0 : connect_to_daemon(client, error);
     if (result == 0)

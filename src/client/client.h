@@ -14,13 +14,13 @@ struct client {
     struct http_connection connection;
 };
 
-/* Find out where the daemon would be. Connects at the first request. */
+/* Find where the daemon would be. Connects at the first request. */
 int client_open(struct client *client, bool simulated, struct error *error);
 void client_close(struct client *client);
 
-/* Ask `method` `path` with `body` (NULL for none; not consumed). Sets `*answer` to the decoded answer, which
- * the caller drops with json_decref(); NULL for an empty one; `answer` may be NULL. Fails with -ENOTCONN when
- * no daemon is running, and with -EREMOTEIO and the daemon's own code and message when it refuses. */
+/* Send `method` `path` with `body` (NULL for none; not consumed). Sets `*answer`, which may be NULL, to the decoded
+ * answer, or to NULL where that is empty; the caller drops it with json_decref(). Fails with -ENOTCONN when no
+ * daemon is running, and with -EREMOTEIO and the daemon's own code and message when it refuses. */
 int client_request(struct client *client, const char *method, const char *path, const json_t *body,
                    json_t **answer, struct error *error);
 
@@ -28,17 +28,17 @@ int client_request(struct client *client, const char *method, const char *path, 
 int client_request_session(struct client *client, const char *method, const char *session, const char *behind,
                            const json_t *body, json_t **answer, struct error *error);
 
-/* GET `path`, of which the answer is a stream of server-sent events, and hand the `data` of each to `take`.
- * Returns 0 when the daemon ended it. */
+/* GET `path`, whose answer is a stream of server-sent events, and hand the `data` of each to `take`. Returns 0 when
+ * the daemon ended the stream. */
 int client_listen(struct client *client, const char *path, void (*take)(const json_t *event, void *context),
                   void *context, struct error *error);
 
-/* 0 once the daemon says that it is ready, -EAGAIN with what is missing while it is not, -ENOTCONN without
- * one. */
+/* 0 once the daemon says that it is ready, -EAGAIN with what is still missing, -ENOTCONN without a daemon. */
 int client_ready(struct client *client, struct error *error);
 
-/* For who sends requests in a way of his own: what the daemon says of a status that is not wanted, with its code; */
+/* For callers that send requests themselves: the daemon's error, with its code, from an answer with an unwanted
+ * status. Always fails. */
 int client_refused(int status, const json_t *answer, struct error *error);
-/* and the token to send, NULL for none. A daemon may require its GPUSLICE_IPC_TOKEN; inside a session that variable holds the
- * session's token instead, which is for attaching alone. */
+/* For the same callers: the token to send; NULL for none. A daemon may require its GPUSLICE_IPC_TOKEN. Inside a
+ * session that variable holds the session's token instead, which is for attaching alone. */
 const char *client_token(void);

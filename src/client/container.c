@@ -11,8 +11,8 @@
 #include "base/cleanup.h"
 #include "client/session_fields.h"
 
-/* In the container. */
-#define INTERCEPTOR "/usr/local/gpuslice/libgpuslice.so" /* as ld.so.preload says */
+/* Paths in the container. */
+#define INTERCEPTOR "/usr/local/gpuslice/libgpuslice.so" /* the same path is in ld.so.preload */
 #define SIMULATED_FOLDER "/run/gpuslice-simulated"
 
 #if defined(__x86_64__)
@@ -23,7 +23,7 @@
 #define MULTIARCH "aarch64-linux-gnu"
 #endif
 
-/* Where a C library looks without being told: Debian's and its descendants', and everybody else's. */
+/* Where a C library looks by default: on Debian and its descendants, and on all others. */
 static const char *const library_folders[] = {"/usr/lib/" MULTIARCH, "/usr/lib64"};
 
 static void add_environment(json_t *parts, const char *name, const char *value)
@@ -38,7 +38,7 @@ static void add_mount(json_t *parts, const char *from, const char *to, bool is_w
                                     is_writable ? "rw" : "ro", "nosuid", "nodev", "bind"));
 }
 
-/* /dev/NAME, if the host has it; `devices` is where its /dev is seen. */
+/* Add /dev/NAME if the host has it; `devices` is where this process sees the host's /dev. */
 static void add_device(json_t *parts, const char *devices, const char *name)
 {
     char path[PATH_MAX];
@@ -48,7 +48,7 @@ static void add_device(json_t *parts, const char *devices, const char *name)
                               json_pack("{s:o}", "path", json_sprintf("/dev/%s", name)));
 }
 
-/* A library of the host, wherever the container's loader may look for it. */
+/* Mount a library of the host wherever the container's loader may look for it. */
 static void add_library(json_t *parts, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -63,7 +63,7 @@ static void add_library(json_t *parts, const char *path)
 
 json_t *container_driver_libraries(const char *listing)
 {
-    /* What computing needs of the driver; graphics is left out. */
+    /* The driver's libraries that computing needs; graphics is left out. */
     static const char *const wanted[] = {"libcuda.so.",           "libcudadebugger.so.",
                                          "libnvidia-ml.so.",      "libnvidia-ptxjitcompiler.so.",
                                          "libnvidia-nvvm",        "libnvidia-gpucomp.so.",
@@ -99,7 +99,7 @@ static char *read_linker_cache(void)
     return text;
 }
 
-/* The number of a card's device file, as the driver tells it; -1: not known. */
+/* The number of a card's device file, as the driver tells it; -1 when unknown. */
 static int device_minor(const char *uuid)
 {
     static const char folder[] = "/proc/driver/nvidia/gpus";
@@ -130,7 +130,7 @@ static int add_driver(json_t *parts, const json_t *session, const char *devices,
         return error_set(
             error, ENOENT, NULL,
             "the linker's cache (ldconfig -p) names no libcuda.so; expected the NVIDIA driver's libraries; "
-            "where another device brings the driver, like nvidia.com/gpu, say --without-driver");
+            "if another device brings the driver, like nvidia.com/gpu, add --without-driver");
     }
     json_array_foreach(libraries, i, each) add_library(parts, json_string_value(each));
     json_decref(libraries);
@@ -143,11 +143,10 @@ static int add_driver(json_t *parts, const json_t *session, const char *devices,
         const char *uuid = session_text(each, "uuid");
         int minor = device_minor(uuid);
         if (minor < 0)
-            return error_set(
-                error, ENODEV, NULL,
-                "the driver does not tell the device file of %.80s%s; use --without-driver, with "
-                "nvidia.com/gpu=%.80s beside",
-                uuid, strncmp(uuid, "MIG-", 4) == 0 ? ", a MIG instance" : "", uuid);
+            return error_set(error, ENODEV, NULL,
+                             "the driver does not tell the device file of %.80s%s; use --without-driver "
+                             "together with nvidia.com/gpu=%.80s",
+                             uuid, strncmp(uuid, "MIG-", 4) == 0 ? ", a MIG instance" : "", uuid);
         snprintf(name, sizeof(name), "nvidia%d", minor);
         add_device(parts, devices, name);
     }
@@ -170,7 +169,7 @@ static int add_simulated_driver(json_t *parts, const json_t *session, const stru
     }
     add_mount(parts, *folder ? folder : "/dev/shm", SIMULATED_FOLDER, true);
     add_environment(parts, "FAKECUDA_FOLDER", SIMULATED_FOLDER);
-    /* Whose machine it is: the user has another number in there. */
+    /* Says who owns the simulated machine: inside the container the user's number is another. */
     if (!*session_text(environment, "FAKECUDA_OWNER") && stat(paths->control_socket, &status) == 0) {
         snprintf(owner, sizeof(owner), "%u", (unsigned)status.st_uid);
         add_environment(parts, "FAKECUDA_OWNER", owner);
@@ -220,7 +219,7 @@ static int add_session(json_t *parts, const json_t *session, struct error *error
     return add_interceptor(parts, error);
 }
 
-/* Each function's end: `result` is that of what came before. */
+/* The common end of the functions below: `result` is that of the steps before. */
 static int finish_parts(json_t *parts, const json_t *session, const struct container_host *host, int result,
                         json_t **parts_out, struct error *error)
 {
@@ -252,7 +251,7 @@ int container_slice_parts(const json_t *session, const json_t *hook, const struc
                           json_t **parts_out, struct error *error)
 {
     json_t *parts = new_parts();
-    /* Empty, so that programs are refused where a runtime leaves the hook out. */
+    /* Empty, so that programs are refused where a container runtime ignores the hook. */
     json_array_append_new(json_object_get(parts, "mounts"),
                           json_pack("{s:s,s:s,s:s,s:[s,s,s,s,s]}", "hostPath", "tmpfs", "containerPath",
                                     CONTAINER_SOCKET_FOLDER, "type", "tmpfs", "options", "ro", "nosuid",

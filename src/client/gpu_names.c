@@ -8,8 +8,8 @@
 
 #include "base/units.h"
 
-/* An index, an index and that of a MIG instance behind a colon, or what can begin a UUID as NVML writes it:
- * "GPU-8f2d...", "MIG-...", or its hex digits alone. */
+/* Whether it is an index, an index with that of a MIG instance after a colon, or can begin a UUID as NVML writes
+ * it: "GPU-8f2d...", "MIG-...", or its hex digits alone. */
 static bool may_name_a_gpu(const char *name)
 {
     static const char hex[] = "0123456789abcdefABCDEF-";

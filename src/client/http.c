@@ -47,7 +47,7 @@ int http_connect(struct http_connection *connection)
 
 /* --- The request ----------------------------------------------------------------------------------- */
 
-/* The head of `request`, ready to be sent; the caller frees it. NULL without memory. */
+/* The head of `request`, ready to be sent; the caller frees it. NULL when memory is short. */
 static char *compose_head(const struct http_request *request)
 {
     char *head = NULL, length[96] = "";
@@ -61,8 +61,8 @@ static char *compose_head(const struct http_request *request)
     return head;
 }
 
-/* Send all of `text`. A server may refuse a request before it has read all of it, and hang up: its answer is
- * read all the same, so that is not a failure here. */
+/* Send all of `text`. A server may refuse a request before it has read all of it, and hang up. Its answer can still
+ * be read, so that is not a failure here. */
 static int send_all(int fd, const char *text)
 {
     for (size_t left = strlen(text); left > 0;) {

@@ -1,11 +1,11 @@
 /* http.h - HTTP/1.1 over one Unix socket, as a client.
  *
  * connection   the socket to the server, kept open between requests where the server allows it
- * request      method, path, header lines and body that are sent
+ * request      the method, path, header lines and body to send
  * answer       the status, and the body in pieces as they arrive
  *
- * Messages are read by libhttp_parser. There is no TLS, no proxy and no redirection here: the daemon's socket
- * has none of them, and a command line that loads a library with all of them starts 10 ms later. */
+ * libhttp_parser reads the messages. There is no TLS, no proxy and no redirection: the daemon's socket has none of
+ * them, and a command line that loads a library with all of them starts 10 ms later. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,8 +15,9 @@
 
 struct http_connection {
     const char *socket_path;
-    int fd;             /* -1: not connected */
-    unsigned timeout_s; /* how long to wait for more of an answer; 0: for ever. From the next connection on */
+    int fd; /* -1: not connected */
+    /* how long to wait for more of an answer; 0: for ever. A change counts from the next connection on */
+    unsigned timeout_s;
 };
 
 struct http_request {
@@ -31,16 +32,20 @@ struct http_sink {
     void *context;
 };
 
-/* A connection to the server at `socket_path`, which must stay valid. Connects at the first request. */
+/* Prepare a connection to the server at `socket_path`, which must stay valid. Connects at the first request. */
 void http_open(struct http_connection *connection, const char *socket_path);
 void http_close(struct http_connection *connection);
 
-/* Connect. Returns 0, or a negative errno: -ENOENT or -ECONNREFUSED where no server is. */
+/* Connect. Returns 0, or a negative errno: -ENOENT or -ECONNREFUSED when no server is there. */
 int http_connect(struct http_connection *connection);
 
-/* Send `request` on an open connection and hand the body of its answer to `sink`. Returns the HTTP status.
- * On failure the connection is closed, and the result is -ECONNRESET where the server hung up before the
- * first byte of an answer, which it may do to a connection that it has kept idle; -EIO where it broke off in
- * the middle; -EPROTO where the answer is not HTTP; -EFBIG where the sink gave up. */
+/* Send `request` on an open connection and hand the body of its answer to `sink`. Returns the HTTP status. On
+ * failure the connection is closed, and the result is
+ *
+ * -ECONNRESET  when the server hung up before the first byte of an answer, as it may on a connection that was idle
+ * -ETIMEDOUT   when timeout_s passed without more of an answer
+ * -EIO         when the server broke off in the middle
+ * -EPROTO      when the answer is not HTTP
+ * -EFBIG       when the sink gave up */
 int http_perform(struct http_connection *connection, const struct http_request *request,
                  const struct http_sink *sink, struct error *error);

@@ -10,7 +10,7 @@ bool memory_limits_given(const struct memory_limits *limits)
     return limits->every_bytes || limits->every_part || limits->gpus.count;
 }
 
-/* "50%": a share of which both ends are the same. */
+/* Read "50%": units_parse_share() gives it as a share whose two ends are the same. */
 static int parse_part(const char *text, uint32_t *part, struct error *error)
 {
     struct share share;
@@ -35,7 +35,7 @@ static int parse_size(const char *text, uint64_t *bytes, uint32_t *part, struct 
         return error_set(error, EINVAL, NULL,
                          "a limit of '%.64s' leaves no memory at all; expected at least 1 byte, like 4GiB",
                          text);
-    if (parsed > INT64_MAX) /* the API's numbers are JSON's, signed in every reader */
+    if (parsed > INT64_MAX) /* the API's numbers are JSON's, which every reader takes as signed */
         return error_set(error, ERANGE, NULL, "size '%.64s' is beyond 2^63 bytes; expected less, like 4GiB",
                          text);
     *bytes = parsed;

@@ -19,9 +19,8 @@ int oci_read_state(FILE *from, struct oci_state *state, struct error *error)
     json_decref(json);
     return is_well ? 0
                    : error_set(error, EINVAL, NULL,
-                               "stdin does not say which container it is about; this is for container "
-                               "runtimes, which call "
-                               "it for the devices that 'gpuslice cdi --slice' writes");
+                               "stdin does not name a container; expected to be called by a container "
+                               "runtime, for a device that 'gpuslice cdi --slice' wrote");
 }
 
 int oci_root(const struct oci_state *state, const json_t *config, char root[static PATH_MAX],

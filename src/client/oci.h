@@ -1,6 +1,6 @@
-/* oci.h - what a container's runtime tells its hooks (the OCI runtime specification), which may be anything.
+/* oci.h - what a container runtime tells its hooks (the OCI runtime specification). None of it is trusted.
  *
- * state    of the container, on stdin: its ID, and its bundle
+ * state    of the container, on stdin: its ID and its bundle
  * bundle   the folder with the container's config.json, which says where its root is */
 #pragma once
 
@@ -15,9 +15,10 @@ struct oci_state {
     char bundle[PATH_MAX];
 };
 
-/* -EINVAL where it names no container with a bundle at an absolute path. */
+/* Read the state. -EINVAL when it does not name a container with a bundle at an absolute path. */
 int oci_read_state(FILE *from, struct oci_state *state, struct error *error);
 
-/* Where config.json (NULL: it could not be read) says that the root is; absolute, and not looked at. */
+/* The container's root according to `config`, the content of config.json (NULL if it could not be read): an
+ * absolute path, which is not checked to exist. */
 int oci_root(const struct oci_state *state, const json_t *config, char root[static PATH_MAX],
              struct error *error);

@@ -12,10 +12,10 @@
 #include "client/session_fields.h"
 #include "client/start.h"
 
-/* With less than this beside its context hardly any program starts. */
+/* Hardly any program starts with less memory than this beside its context. */
 #define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)
 
-/* How long one question about the place in the queue may wait for its answer. */
+/* How long the daemon may hold back one answer about the place in the queue. */
 #define LINE_ASK_SECONDS 10
 
 __attribute__((format(printf, 2, 3))) static void tell(const struct session_progress *progress,
@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void tell(const struct session_prog
     progress->tell(progress->context, sentence);
 }
 
-/* On a real GPU a context alone can fill a small limit. Says so for the GPUs whose contexts were measured. */
+/* On a real GPU the context alone can fill a small limit. Warns about GPUs whose context was measured. */
 static void warn_of_small_limits(const json_t *session, const struct session_progress *progress)
 {
     const json_t *gpu;
@@ -49,7 +49,7 @@ static void warn_of_small_limits(const json_t *session, const struct session_pro
     }
 }
 
-/* A simulated machine is as its daemon was told: what this environment says otherwise has no effect. */
+/* The daemon's environment decides what a simulated machine looks like; different settings here have no effect. */
 static void warn_of_other_machine(const json_t *session, const struct session_progress *progress)
 {
     static const char *const settings[] = {"FAKECUDA_NAME", "FAKECUDA_GPUS",      "FAKECUDA_DEVICE",
@@ -60,9 +60,9 @@ static void warn_of_other_machine(const json_t *session, const struct session_pr
         if (!ours || strcmp(ours, theirs) == 0)
             continue;
         tell(progress,
-             "warning: %s=%.100s has no effect: a daemon of simulated GPUs runs already, with %s%.100s; it "
-             "ends by itself some time after its last session, or end it first; GPUSLICE_RUNTIME_DIR names "
-             "a folder for another one",
+             "warning: %s=%.100s has no effect: a daemon of simulated GPUs runs already, with %s%.100s; end "
+             "it first (it ends by itself some time after its last session), or set GPUSLICE_RUNTIME_DIR to "
+             "a folder for another daemon",
              settings[i], ours, *theirs ? "" : "the default", theirs);
         return;
     }
@@ -73,7 +73,7 @@ static uint64_t now_usec(void)
     return monotonic_ns() / 1000;
 }
 
-/* Ask again about a queued session until it is active, for `patience_usec` at most; else it is released. */
+/* Ask about a queued session until it is active, for at most `patience_usec`; after that release it. */
 static int wait_in_line(struct client *client, uint64_t patience_usec,
                         const struct session_progress *progress, json_t **session, struct error *error)
 {
@@ -102,7 +102,7 @@ static int wait_in_line(struct client *client, uint64_t patience_usec,
             usleep((useconds_t)(patience_usec - waited));
         json_decref(*session);
         *session = NULL;
-        /* The daemon's own words say why a session that has gone meanwhile did. */
+        /* If the session has gone in the meantime, the daemon's own message says why. */
         result = client_request(client, "GET", path, NULL, session, error);
     }
     json_t *environment = NULL;
@@ -113,7 +113,7 @@ static int wait_in_line(struct client *client, uint64_t patience_usec,
     return result;
 }
 
-/* What the wish comes to where it names no GPU, and the environment does. */
+/* The body for `wish`. If the wish names no GPU, the environment may. */
 static int wish_body(const struct session_wish *wish, json_t **body, struct error *error)
 {
     struct session_wish meant = *wish;

@@ -1,5 +1,5 @@
-/* session_fields.h - the fields of what the daemon answers about sessions, GPUs and processes (docs/api.md),
- * read with nothing believed: a field that is missing or of another type is 0 or "". */
+/* session_fields.h - the fields of the daemon's answers about sessions, GPUs and processes (docs/api.md). Nothing
+ * in an answer is trusted: a field that is missing or of another type is 0 or "". */
 #pragma once
 
 #include <jansson.h>
@@ -10,15 +10,14 @@
 uint64_t session_number(const json_t *object, const char *field);
 const char *session_text(const json_t *object, const char *field);
 
-/* The share of compute that a session was given, as --compute takes it. */
+/* The share of compute that a session was given, in the form of --compute. */
 const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);
 
-/* A time that the API has in seconds as milliseconds of so many digits, never with an exponent: "0.76", "35", "460". */
+/* A time, in seconds in the API, as milliseconds with `digits` digits, never with an exponent: "0.76", "35", "460". */
 #define SESSION_MS_TEXT 24
 const char *session_ms(const json_t *object, const char *field, int digits,
                        char text[static SESSION_MS_TEXT]);
 
-/* "2026-01-31 12:00:00 UTC" from the API's "2026-01-31T12:00:00Z", with a fraction of the second if it has
- * one. */
+/* "2026-01-31 12:00:00 UTC" for the API's "2026-01-31T12:00:00Z", with a fraction of the second if it has one. */
 #define SESSION_TIME_TEXT 32
 const char *session_time(const char *time, char text[static SESSION_TIME_TEXT]);

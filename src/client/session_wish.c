@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* UINT64_MAX is never. */
+/* UINT64_MAX means never. */
 static int check_seconds(const char *option, uint64_t usec, struct error *error)
 {
     if (usec == UINT64_MAX || (usec % 1000000 == 0 && usec / 1000000 <= INT32_MAX))
@@ -40,7 +40,7 @@ static void set_limit(json_t *object, uint64_t bytes, uint32_t part)
         json_object_set_new(object, "memory_ratio", json_real((double)part / SHARE_WHOLE));
 }
 
-/* Add the limit that the wish gives to `name` alone, if it does. */
+/* Add the limit that the wish gives to `name` alone, if it gives one. */
 static void set_limit_apart(json_t *object, const struct memory_limits *memory, const char *name)
 {
     struct gpu_names one = {.count = 1};

@@ -1,5 +1,5 @@
-/* session_wish.h - what somebody asks of a session, before a daemon has said a word about it: the options of
- * `gpuslice run`, `create` and `set`, a pod's or a job's. */
+/* session_wish.h - what somebody asks of a session, before the daemon has seen it: the options of `gpuslice run`,
+ * `create` and `set`, or what a pod or a job asks for. */
 #pragma once
 
 #include <jansson.h>
@@ -25,14 +25,14 @@ struct session_wish {
     bool single_oversubscribe;
     uint64_t host_memory_bytes; /* 0: not given */
     uint64_t idle_suspend_usec; /* 0: not given; UINT64_MAX: never */
-    bool own_socket;            /* with a socket of its own, for a container */
+    bool own_socket;            /* give it a socket of its own, for a container */
 };
 
-/* Judge the parts of a wish together: a GPU that --memory names must be one that --gpu names, if that names
- * any; --ttl is a whole number of seconds. */
+/* Check the parts of a wish against each other: a GPU that --memory names must be one of those that --gpu names, if
+ * --gpu is given; --ttl and --idle-suspend are whole seconds. */
 int session_wish_check(const struct session_wish *wish, struct error *error);
 
-/* The body of a POST or PATCH with what the wish names and nothing else. Where it names no GPU, those of
- * `visible_devices` (a value of CUDA_VISIBLE_DEVICES; NULL: none) are meant. The caller drops `*body`. */
+/* The body of a POST or PATCH with what the wish names and nothing else. If the wish names no GPU, it gets those of
+ * `visible_devices` (a value of CUDA_VISIBLE_DEVICES; NULL: none). The caller drops `*body`. */
 int session_wish_body(const struct session_wish *wish, const char *visible_devices, json_t **body,
                       struct error *error);

@@ -18,12 +18,12 @@
 #include "base/clock.h"
 
 #define READY_MS 10000
-#define READY_LOOK_MS 20 /* between two questions whether a daemon that others started is ready */
+#define READY_LOOK_MS 20 /* between two looks whether a daemon that others started is ready */
 
 int start_check_driver(bool simulated, struct error *error)
 {
-    /* The kernel's side of the driver, by what it makes on a server, in a container with a GPU, under WSL,
-     * and on a Jetson. The library's side proves nothing: it is installed on build machines too. */
+    /* Signs of the driver's kernel side: what it creates on a server, in a container with a GPU, under WSL, and on
+     * a Jetson. The driver's library proves nothing: build machines have it too. */
     static const char *const signs[] = {"/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg",
                                         "/dev/nvhost-ctrl-gpu"};
     if (simulated)
@@ -39,8 +39,8 @@ static int64_t now_ms(void)
     return (int64_t)(monotonic_ns() / 1000000);
 }
 
-/* Become `gpusliced --on-demand`, which goes to the background itself. Only async-signal-safe calls: we may
- * be the child of a process with threads (an interceptor's). */
+/* Become `gpusliced --on-demand`, which puts itself into the background. Only async-signal-safe calls: this may be
+ * the child of a process with threads (an interceptor's). */
 static void become_daemon(const char *program, bool simulated, int said_fd)
 {
     char *arguments[] = {"gpusliced", "--on-demand", simulated ? "--simulated" : NULL, NULL};
@@ -61,7 +61,7 @@ static void become_daemon(const char *program, bool simulated, int said_fd)
     _exit(127);
 }
 
-/* The last line that a daemon said, without its name. */
+/* Report the last line that the daemon wrote, without its name in front. */
 static int report_failure(int said_fd, const struct paths *paths, struct error *error)
 {
     char text[1024];
@@ -83,7 +83,8 @@ static int report_failure(int said_fd, const struct paths *paths, struct error *
                      paths->log_file);
 }
 
-/* Wait until `child` has ended or `end_ms`. Returns its wait status, or -1 after that time. */
+/* Wait until `child` has ended, or until `end_ms`. Returns its wait status; 0 if somebody else reaped it; -1 if it
+ * still runs at `end_ms`. */
 static int wait_until(pid_t child, int64_t end_ms)
 {
     cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, child, 0);
@@ -95,7 +96,7 @@ static int wait_until(pid_t child, int64_t end_ms)
             return ended == child ? status : 0;
         if (left <= 0)
             return -1;
-        /* Kernels before 5.3 have no pidfd; there a look every 20 ms must do. */
+        /* Kernels before 5.3 have no pidfd; there it looks every 20 ms. */
         struct pollfd wanted = {.fd = pidfd, .events = POLLIN};
         poll(&wanted, 1, pidfd >= 0 ? (int)left : left < READY_LOOK_MS ? (int)left : READY_LOOK_MS);
     }
@@ -107,7 +108,7 @@ static int start(const struct client *client, int64_t end_ms, struct error *erro
     int result = paths_program("gpusliced", program, error);
     if (result < 0)
         return result;
-    /* A file rather than a pipe: whoever still had it open could neither block nor be killed by it. */
+    /* A file rather than a pipe: a process that keeps it open can neither block on it nor be killed by it. */
     cleanup_close int said_fd = memfd_create("gpusliced-stderr", MFD_CLOEXEC);
     pid_t child = said_fd < 0 ? -1 : fork();
     if (child < 0)

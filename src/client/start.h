@@ -1,14 +1,14 @@
-/* start.h - a daemon for the verbs that need one: found, or started on demand. */
+/* start.h - find a daemon for the verbs that need one, or start it on demand. */
 #pragma once
 
 #include "base/error.h"
 #include "client/client.h"
 
-/* Refuse to go on without an NVIDIA driver when real GPUs are asked for: simulated ones are only ever chosen
- * by hand. */
+/* 0 if `simulated`, or if this machine has an NVIDIA driver; else -ENODEV. Simulated GPUs are never a fallback: a
+ * person chooses them. */
 int start_check_driver(bool simulated, struct error *error);
 
-/* Return when the client's daemon is ready; start it if none is running. Two callers at once both succeed.
- * The daemon keeps nothing of ours: no descriptor, no terminal, no process group, and
- * it is nobody's child. */
+/* Return when the client's daemon is ready; start one if none is running. Gives up after 10 s. Two callers at once
+ * both succeed. The daemon keeps nothing of the caller's: no descriptor, no terminal, no process group, and it is
+ * nobody's child. */
 int start_daemon(struct client *client, struct error *error);

@@ -1,4 +1,4 @@
-/* gpuslice.conf, the environment and the options, one over the other. */
+/* gpuslice.conf, the environment and the options; each overrides the ones before. */
 #include "config/config.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static struct config_entry *find_entry(const struct config *config, const struct
     return NULL;
 }
 
-/* The struct that a key of [daemon] or [defaults] stands in. */
+/* The struct that holds a key of [daemon] or [defaults]. */
 static void *section_of(struct config *config, const struct config_key *key)
 {
     return key->section == CONFIG_DAEMON ? (void *)&config->daemon : (void *)&config->defaults;
@@ -71,7 +71,7 @@ static int set_standards(struct config *config, struct error *error)
 
 /* --- The file -------------------------------------------------------------------------------------- */
 
-/* What is known of the section being read. */
+/* The section being read. */
 struct reading {
     struct config *config;
     enum config_section section;
@@ -183,7 +183,7 @@ static int set_over(struct config *config, const struct config_key *key, const c
 {
     struct error cause;
     char folder[PATH_MAX / 2], path[PATH_MAX];
-    /* In the environment a path may be relative, to where the daemon was started. */
+    /* A path in the environment may be relative to the folder in which the daemon was started. */
     if (key->kind == CONFIG_PATH && origin == CONFIG_BY_ENVIRONMENT && *value != '/' &&
         getcwd(folder, sizeof(folder)) &&
         snprintf(path, sizeof(path), "%s/%s", folder, value) < (int)sizeof(path))
@@ -267,7 +267,7 @@ int config_carry_over(struct config *next, const struct config *now, struct erro
         if (result < 0)
             return result;
         if (!old->value)
-            *target = '\0'; /* what has no default is text */
+            *target = '\0'; /* keys without a default are text */
         entry->waits = true;
         entry->next_value = entry->value;
         entry->value = NULL;

@@ -1,11 +1,11 @@
 /* config.h - gpuslice.conf and sessions.conf: what they may say, and what they say.
  *
- * key      a setting that may be made (keys.def)
+ * key      a setting that can be made (keys.def)
  * entry    a setting that was made: its text, and whether by default, file, environment or option
  * ceiling  what [user:NAME] or [group:NAME] allows its user, or each user of the group
  *
- * A file is good as a whole or not at all: what is wrong with it is told with its path and line, and nothing
- * of it counts. */
+ * A file counts as a whole or not at all. What is wrong with it is reported with its path and line, and then
+ * nothing in it counts. */
 #pragma once
 
 #include <jansson.h>
@@ -26,7 +26,7 @@
 #define CONFIG_FILE_BYTES_MAX (1u << 20)
 #define CONFIG_SECTIONS_MAX 4096
 #define CONFIG_KEYS_MAX 64
-#define CONFIG_NAME_BYTES 64 /* of a user, group or session, with its zero */
+#define CONFIG_NAME_BYTES 64 /* of the name of a user, group or session, with its zero */
 #define CONFIG_ADDRESS_BYTES 256
 #define CONFIG_SECRET_BYTES 512
 
@@ -37,12 +37,12 @@ enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_CEILING, CONFIG_SES
 /* How a value is written and stored. */
 enum config_kind {
     CONFIG_SIZE,       /* uint64_t bytes, above 0 */
-    CONFIG_HOST_SIZE,  /* uint64_t bytes, HOST_MEMORY_LEAST_BYTES at least */
+    CONFIG_HOST_SIZE,  /* uint64_t bytes, at least HOST_MEMORY_LEAST_BYTES */
     CONFIG_SHARE,      /* struct share */
     CONFIG_PERCENT,    /* uint32_t ten-thousandths, above 0 */
     CONFIG_DURATION,   /* uint64_t microseconds, above 0 */
     CONFIG_SECONDS,    /* uint64_t whole seconds, 1 to 2147483647 */
-    CONFIG_COUNT,      /* uint32_t, 0 too */
+    CONFIG_COUNT,      /* uint32_t, 0 allowed */
     CONFIG_FLAG,       /* bool: yes, no */
     CONFIG_COMPAT,     /* bool: gslice, none */
     CONFIG_LINES,      /* bool: influx, json */
@@ -54,8 +54,8 @@ enum config_kind {
     CONFIG_PATH,       /* char[PATH_MAX], absolute */
     CONFIG_SECRET,     /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
     CONFIG_USER,       /* uid_t */
-    CONFIG_WORDS,      /* char *: words with commas between, none twice; owned */
-    CONFIG_MATCH,      /* struct config_match: rules with commas between; owned */
+    CONFIG_WORDS,      /* char *: comma-separated words; owned */
+    CONFIG_MATCH,      /* struct config_match: comma-separated rules; owned */
 };
 
 enum config_when { CONFIG_LIVE, CONFIG_AT_START };
@@ -73,8 +73,8 @@ struct config_key {
 /* All keys, by section; ends with a NULL name. */
 extern const struct config_key config_keys[];
 
-/* Read `text` as a value of `key` into `section`, the section's struct. -EINVAL or -ERANGE, with nothing
- * said about where. */
+/* Parse `text` as a value of `key` and store it in `section`, the section's struct. -EINVAL or -ERANGE; the message
+ * does not say where the text came from. */
 int config_key_set(const struct config_key *key, void *section, const char *text, struct error *error);
 
 /* --- gpuslice.conf --------------------------------------------------------------------------------- */
@@ -82,9 +82,9 @@ int config_key_set(const struct config_key *key, void *section, const char *text
 struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     uint64_t history_bytes;
-    uint64_t host_memory_bytes;   /* 0: half of the machine's */
+    uint64_t host_memory_bytes;   /* 0: half of the machine's memory */
     uint32_t history_days;        /* 0: no history is kept */
-    uint32_t requests_per_second; /* 0: no bound */
+    uint32_t requests_per_second; /* 0: no limit */
     uint64_t metrics_file_bytes, metrics_file_seconds;
     bool metrics_file_is_json;
     bool stop_uncovered, stop_uncovered_root;
@@ -107,7 +107,7 @@ struct config_defaults {
     uint64_t host_memory_bytes;    /* 0: as much as there is */
 };
 
-/* Each value at its type's greatest (PRIORITY_COUNT) where nothing is said. */
+/* A value that the section does not give is the greatest of its type (PRIORITY_COUNT). */
 struct config_ceiling {
     bool is_group;
     char name[CONFIG_NAME_BYTES];
@@ -115,7 +115,7 @@ struct config_ceiling {
     uint64_t memory_bytes;
     uint32_t compute, sessions;
     enum session_priority priority;
-    enum when_full when_full; /* WHEN_FULL_UNSAID: nothing is said */
+    enum when_full when_full; /* WHEN_FULL_UNSAID: not given */
     uint64_t host_memory_bytes;
 };
 
@@ -125,40 +125,42 @@ struct config_entry {
     const struct config_key *key;
     char *section, *value; /* value NULL: none */
     enum config_origin origin;
-    unsigned line; /* of CONFIG_BY_FILE */
-    bool waits;    /* the file says next_value by now, which the next start takes */
+    unsigned line; /* if the origin is CONFIG_BY_FILE */
+    bool waits;    /* the file now has next_value, which counts from the next start */
     char *next_value;
 };
 
 struct config {
     char path[PATH_MAX];
-    bool is_there; /* the file */
+    bool is_there; /* the file exists */
     struct config_daemon daemon;
     struct config_defaults defaults;
     struct config_ceiling *ceilings;
     size_t ceiling_count;
-    struct config_entry *entries; /* first one a key of [daemon] and [defaults], then those of ceilings */
+    /* first one for each key of [daemon] and [defaults], then those of ceilings */
+    struct config_entry *entries;
     size_t entry_count;
 };
 
-/* A value that the command line of gpusliced gives. */
+/* A value from gpusliced's command line. */
 struct config_option {
-    const char *option, *value; /* as in keys.def; NULL ends */
+    const char *option, *value; /* `option` as in keys.def; NULL ends a list */
 };
 
-/* Read `folder`/gpuslice.conf, which need not be there, the environment, and `options` (may be NULL). On
- * failure nothing is to be freed. */
+/* Read `folder`/gpuslice.conf, which need not exist, the environment, and `options` (may be NULL). On failure there
+ * is nothing to free. */
 int config_load(struct config *config, const char *folder, const struct config_option *options,
                 struct error *error);
-/* The same with the file at `path`, which must be there, alone: for checking it. */
+/* The same with the file at `path` alone, which must exist: for checking it. */
 int config_load_file(struct config *config, const char *path, struct error *error);
-/* In `next`, which is about to follow `now`, keep what can change at a start alone. */
+/* Before `next` replaces `now`: keep in `next` the present value of each key that changes only at a start, and note
+ * the new value as its next_value. */
 int config_carry_over(struct config *next, const struct config *now, struct error *error);
 void config_free(struct config *config);
 
 /* --- sessions.conf --------------------------------------------------------------------------------- */
 
-/* Something that may be true of a program. */
+/* A condition on a program. */
 struct config_rule {
     enum config_rule_kind {
         CONFIG_RULE_USER,
@@ -166,22 +168,22 @@ struct config_rule {
         CONFIG_RULE_EXECUTABLE,
         CONFIG_RULE_KINDS
     } kind;
-    uint32_t number; /* of the user or group */
-    char *path;      /* of the executable: absolute, a pattern of fnmatch(3) whose * and ? stop at a slash */
+    uint32_t number; /* uid or gid */
+    char *path;      /* of the executable: an absolute fnmatch(3) pattern whose * and ? stop at a slash */
 };
 
-/* Which programs a session is for. */
+/* Which programs run in a session. */
 struct config_match {
     struct config_rule *rules;
-    size_t count; /* 0: for none */
+    size_t count; /* 0: none */
 };
 
-/* What rules are about. */
+/* The facts about a program that rules test. */
 struct config_program {
     uid_t uid;
-    gid_t groups[1024]; /* all that it is in */
+    gid_t groups[1024]; /* all of the process's groups */
     size_t group_count;
-    char executable[PATH_MAX]; /* "": it cannot be seen */
+    char executable[PATH_MAX]; /* "": not visible to us */
 };
 
 /* A session that the file declares. */
@@ -189,15 +191,15 @@ struct config_session {
     char name[CONFIG_NAME_BYTES];
     unsigned line;
     uid_t owner;
-    char *gpus; /* NULL: the roomiest */
+    char *gpus; /* NULL: the GPU with the most unreserved memory */
     struct config_match match;
-    uint64_t memory_bytes;          /* 0: not said */
-    struct share compute;           /* max 0: not said */
-    enum session_priority priority; /* PRIORITY_COUNT: not said */
+    uint64_t memory_bytes;          /* 0: not given */
+    struct share compute;           /* max 0: not given */
+    enum session_priority priority; /* PRIORITY_COUNT: not given */
     enum ledger_engine engine;
     bool may_pass_card;
     uint64_t host_memory_bytes, idle_suspend_seconds; /* 0: those of [defaults] */
-    bool memory_is_cap; /* more than any GPU has is no limit, rather than an error */
+    bool memory_is_cap; /* a size beyond every GPU's memory means no limit, rather than an error */
 };
 
 struct config_sessions {
@@ -207,36 +209,36 @@ struct config_sessions {
     size_t count;
 };
 
-/* Read `folder`/sessions.conf, which need not be there: sections [NAME] of keys, or the format of Gemini's
+/* Read `folder`/sessions.conf, which need not exist: sections [NAME] of keys, or the format of Gemini's
  * resource-config.txt (N, then N lines ID REQUEST LIMIT GPU_MEM). */
 int config_sessions_load(struct config_sessions *sessions, const char *folder, struct error *error);
 int config_sessions_load_file(struct config_sessions *sessions, const char *path, struct error *error);
-/* The same from text of the file `sessions->path`, which is cut into pieces. */
+/* The same from `text`, the content of the file `sessions->path`; `text` is cut into pieces. */
 int config_sessions_parse(struct config_sessions *sessions, char *text, struct error *error);
 void config_sessions_free(struct config_sessions *sessions);
 
-/* Read words with commas between, which are cut into pieces, as rules in place of `*match`. */
+/* Replace `*match` by the rules in `words`, a comma-separated list, which is cut into pieces. */
 int config_match_parse(struct config_match *match, char *words, struct error *error);
 void config_match_free(struct config_match *match);
-/* Whether of each kind of rules that is in `match` one is true. */
+/* Whether the program is one of those that `match` is for: of each kind of rule in it, at least one must be true. */
 bool config_match_is(const struct config_match *match, const struct config_program *program);
 
-/* --- Telling --------------------------------------------------------------------------------------- */
+/* --- As JSON --------------------------------------------------------------------------------------- */
 
 /* The `values` of GET /v1/config (docs/api.md). */
 json_t *config_json(const struct config *config);
-/* An array of {name, owner_uid, source}, of `sessions`. */
+/* An array of {name, owner_uid, source} for the declared sessions. */
 json_t *config_sessions_json(const struct config_sessions *sessions);
-/* One element of `files`. `problem`: why the file is not in force; or NULL. */
+/* One element of `files`. `problem`: why the file is not in force; NULL if it is. */
 json_t *config_file_json(const char *path, bool is_there, const char *problem);
 
 /* --- For the readers of both files ----------------------------------------------------------------- */
 
-/* Read a whole file of text that only its owner, us or root, can have written, and put a zero behind. Sets
- * `*text` to NULL, and returns 0, where there is none. */
+/* Read a whole text file of at most CONFIG_FILE_BYTES_MAX, and end it with a zero. The file must belong to root or
+ * to this user and not be writable by everybody. If it does not exist, sets `*text` to NULL and returns 0. */
 int config_read_file(const char *path, char **text, struct error *error);
-/* The key of this name in `section`; else -EINVAL, naming those there are. */
+/* The key with this name in `section`; else -EINVAL, with a message that lists the keys of the section. */
 int config_key_find(enum config_section section, const char *name, const struct config_key **key,
                     struct error *error);
-/* Put "PATH:LINE: " before what `cause` says. */
+/* Put "PATH:LINE: " before the message of `cause`. */
 int config_blame(const char *path, unsigned line, const struct error *cause, struct error *error);

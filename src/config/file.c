@@ -1,4 +1,4 @@
-/* Reading a file whole, and saying where in it something is wrong. */
+/* Read a whole file, and say where in it something is wrong. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int config_blame(const char *path, unsigned line, const struct error *cause, str
     return error_set(error, cause->status, cause->code, "%s: %s", path, cause->message);
 }
 
-/* Limits of other people stand in it: whoever can write it decides about them. */
+/* The file sets limits for other people, so whoever can write it decides about them. */
 static int check_file(const char *path, const struct stat *status, struct error *error)
 {
     if (!S_ISREG(status->st_mode))

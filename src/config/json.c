@@ -1,4 +1,4 @@
-/* What is in force, as `gpuslice config --json` and GET /v1/config tell it. */
+/* What is in force, in the form of `gpuslice config --json` and GET /v1/config. */
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static json_t *value_json(const struct config_key *key, const char *value)
     if (!value)
         return json_null();
     json_t *json = json_string(key->kind == CONFIG_SECRET ? "(set)" : value);
-    return json ? json : json_string("?"); /* no UTF-8 */
+    return json ? json : json_string("?"); /* not UTF-8 */
 }
 
 json_t *config_json(const struct config *config)

@@ -1,4 +1,4 @@
-/* The table of keys, and how the text of each kind is read. */
+/* The table of keys, and how the text of each kind is parsed. */
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -64,7 +64,7 @@ static int set_flag(const char *text, bool *flag, struct error *error)
     return error_set(error, EINVAL, NULL, "'%.80s' is neither yes nor no", text);
 }
 
-/* `yes` is true, `no` false. */
+/* `yes` means true, `no` false. */
 static int set_either(const char *text, const char *yes, const char *no, bool *flag, struct error *error)
 {
     *flag = strcmp(text, yes) == 0;
@@ -89,7 +89,7 @@ static int set_address(const char *text, char *target, struct error *error)
     if (!colon || units_parse_number(colon + 1, UINT16_MAX, &port, NULL) < 0)
         return error_set(error, EINVAL, NULL,
                          "'%.80s' is not an address; expected HOST:PORT, like 127.0.0.1:9400", text);
-    /* ":8080" means this machine alone: the daemon serves no other. */
+    /* ":8080" means the loopback address: the daemon serves only this machine. */
     char whole[CONFIG_ADDRESS_BYTES];
     if (colon == text && snprintf(whole, sizeof(whole), "127.0.0.1%s", text) < (int)sizeof(whole))
         text = whole;

@@ -1,4 +1,4 @@
-/* `match` of a declared session: which programs it is for. */
+/* `match` of a declared session: which programs run in it. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <grp.h>
@@ -11,7 +11,7 @@
 
 #define RULES_MAX 64
 
-/* An account's number by its name, which the account database was asked for, or by the number itself. */
+/* An account's number: `known` if the account database has `name`, else `name` read as a number. */
 static int find_number(bool is_known, uint32_t known, const char *name, const char *what, uint32_t *number,
                        struct error *error)
 {

@@ -1,4 +1,4 @@
-/* sessions.conf, in either format. */
+/* sessions.conf, in either of its two formats. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 
 struct reading {
     struct config_sessions *sessions;
-    unsigned key_lines[CONFIG_KEYS_MAX]; /* of the session's keys, by their place in config_keys */
+    /* lines of the keys that the session has so far, indexed as config_keys */
+    unsigned key_lines[CONFIG_KEYS_MAX];
 };
 
 static bool is_name(const char *name)
@@ -38,7 +39,7 @@ static int add_session(struct config_sessions *sessions, const char *name, unsig
     return 0;
 }
 
-/* Names are unique an owner, which may stand below the name. */
+/* A name must be unique among its owner's sessions. Checked at the end, as the owner may come after the name. */
 static int check_names(const struct config_sessions *sessions, unsigned *line, struct error *error)
 {
     for (size_t i = 0; i < sessions->count; i++)
@@ -83,7 +84,7 @@ static int take_entry(void *context, const struct ini_entry *entry, struct error
 
 /* --- Gemini's lines -------------------------------------------------------------------------------- */
 
-/* A ratio like 0.5 or 1, in ten-thousandths; digits behind the fourth do not count. */
+/* A ratio like 0.5 or 1, in ten-thousandths; digits after the fourth are dropped. */
 static bool parse_ratio(const char *text, uint32_t *ratio)
 {
     uint32_t value = 0, scale = SHARE_WHOLE;
@@ -158,7 +159,7 @@ static int parse_lines(struct config_sessions *sessions, char *text, unsigned *l
     return 0;
 }
 
-/* Whether the first line that says something is a number alone. */
+/* Whether the first line that is not blank or a comment is just a number. */
 static bool is_geminis(const char *text)
 {
     for (;;) {

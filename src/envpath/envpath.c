@@ -6,20 +6,21 @@
 
 #include "envpath/merge.h"
 
-/* What shells and container runtimes search when PATH is unset: a PATH of the added entries alone would take it from
- * them. */
+/* What shells and container runtimes search when PATH is unset. A PATH with only the added entries would replace
+ * it. */
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static const struct {
     const char *list, *separators;
-    const char *when_unset; /* what the entries are added to then */
+    const char *when_unset; /* the list to add to in that case */
 } lists[] = {
     {"PATH", ":", DEFAULT_PATH},
     {"LD_PRELOAD", ": ", NULL},
     {"LD_LIBRARY_PATH", ":;", NULL},
 };
 
-/* What the variables are called that add to a list: this before its name. A later one's entries stand further from the list's own. */
+/* The variables that add to a list: `before` and the list's name. Entries of a later row are further from the
+ * list's own. */
 static const struct {
     const char *before;
     bool in_front;

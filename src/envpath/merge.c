@@ -16,7 +16,7 @@ static bool list_has(const char *list, const char *entry, size_t length, const c
     return false;
 }
 
-/* Write to `out` what `list` lacks of `more`, each entry once. */
+/* Write to `out` the entries of `more` that `list` lacks, each once. */
 static void collect_missing(char *out, const char *list, const char *more, const char *separators)
 {
     char *at = out;

@@ -13,9 +13,9 @@
 
 struct settings settings;
 
-/* --- Saying what was found ------------------------------------------------------------------------- */
+/* --- Reporting ------------------------------------------------------------------------------------ */
 
-/* One line; tabs and line ends in the text become spaces. */
+/* Write one line; tabs, line ends and other control characters in the text become spaces. */
 static void say(const char *kind, const char *name, const char *text, const char *unit)
 {
     char line[REPORT_LINE_BYTES], clean[REPORT_LINE_BYTES - 200];
@@ -26,7 +26,7 @@ static void say(const char *kind, const char *name, const char *text, const char
     int bytes = snprintf(line, sizeof(line), "%s%s%.120s\t%s%s%.20s\n", kind, name ? "\t" : "",
                          name ? name : "", clean, unit ? "\t" : "", unit ? unit : "");
     if (bytes < 0 || write(REPORT_FD, line, (size_t)bytes) != bytes)
-        _exit(3); /* nobody is there to be told */
+        _exit(3); /* nobody reads the report */
 }
 
 void figure(const char *name, double value, const char *unit)
@@ -106,8 +106,7 @@ void open_context(void)
     must(cuDeviceGet(&device, 0));
     must(cuDevicePrimaryCtxRetain(&context, device));
     must(cuCtxSetCurrent(context));
-    /* The first allocation, the first stream and the first kernel each make the driver take some for itself.
-     */
+    /* The driver takes some memory for itself at the first allocation, the first stream and the first kernel. */
     CUfunction fill = load_kernel("gs_fill_u32");
     uint32_t value = 1;
     uint64_t count = 1;

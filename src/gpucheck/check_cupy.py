@@ -1,5 +1,5 @@
-"""CuPy under a quota: with QUOTA_BYTES as argument in a session of that, without outside. gpu-check reads what it
-says (programs.c)."""
+"""CuPy under a quota: with QUOTA_BYTES as argument it runs in a session of that size, without in none. gpu-check reads what
+it prints (programs.c)."""
 import sys
 
 try:

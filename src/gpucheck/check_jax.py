@@ -1,5 +1,5 @@
-"""JAX under a quota: with QUOTA_BYTES as argument in a session of that, without outside. gpu-check reads what it
-says (programs.c)."""
+"""JAX under a quota: with QUOTA_BYTES as argument it runs in a session of that size, without in none. gpu-check reads what
+it prints (programs.c)."""
 import hashlib
 import sys
 
@@ -25,7 +25,7 @@ if QUOTA_BYTES:
         while len(held) < 1000:
             held.append(jnp.ones(64 << 20, dtype=jnp.uint8).block_until_ready())
         print("failed the quota never refused JAX anything")
-    except Exception as error:  # XlaRuntimeError, which has had several homes
+    except Exception as error:  # XlaRuntimeError, which was in several modules over time
         if "RESOURCE_EXHAUSTED" not in str(error):
             print(f"failed beyond the quota JAX says {type(error).__name__}: {str(error)[:200]}")
     print(f"figure allocations_until_out_of_memory {len(held)} count")

@@ -1,11 +1,11 @@
-"""PyTorch under a quota: with QUOTA_BYTES as argument in a session of that, without outside. gpu-check reads what it
-says (programs.c)."""
+"""PyTorch under a quota: with QUOTA_BYTES as argument it runs in a session of that size, without in none. gpu-check reads what
+it prints (programs.c)."""
 import os
 import sys
 import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic algorithms want it, before the import
-os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed by deterministic algorithms, before the import
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of compiler processes
 
 try:
     import torch
@@ -22,7 +22,7 @@ if not torch.cuda.is_available():
 
 
 def out_of_memory():
-    """Beyond the quota PyTorch's own error comes, and afterwards everything goes on."""
+    """Beyond the quota PyTorch raises its own error, and everything works afterwards."""
     held = []
     try:
         while len(held) < 1000:
@@ -67,7 +67,7 @@ def train():
 
 
 def graphs(model, inputs):
-    """The model once more, captured into a CUDA graph."""
+    """The same model, captured into a CUDA graph."""
     with torch.no_grad():
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -86,13 +86,13 @@ def graphs(model, inputs):
 
 
 def compiled(inputs):
-    """A compiled step, where the compiler's own needs (a C compiler, Triton) are met."""
+    """A compiled step, if the compiler has what it needs (a C compiler, Triton)."""
     try:
         step = torch.compile(lambda x: torch.nn.functional.gelu(x) * 2)
         with torch.no_grad():
             values = step(inputs)
         torch.cuda.synchronize()
-    except Exception as error:  # torch raises many kinds where Triton or a C compiler is missing
+    except Exception as error:  # torch raises many kinds if Triton or a C compiler is missing
         print(f"torch.compile: {type(error).__name__}: {str(error)[:200]}")
         print("figure compiled_step_ran 0 bool")
         return

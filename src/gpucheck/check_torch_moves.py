@@ -1,11 +1,11 @@
-"""A training of PyTorch's, a step at a time, whose losses are the same bits in every run on one card: for each line "step" it says
-"begin", "back" before its backward pass, and then the loss and when each of them was and when it ended, on the monotonic clock; for
-"state" it says what its weights are. gpu-check has its session leave the card meanwhile (training.c)."""
+"""A training with PyTorch, a step at a time, whose losses are the same bits in every run on one card. For each line "step" it
+prints "begin", "back" before its backward pass, and then the loss with the times of both and of the end on the monotonic clock.
+For "state" it prints a checksum of its weights. gpu-check has its session leave the card in the meantime (training.c)."""
 import os
 import sys
 import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic algorithms want it, before the import
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed by deterministic algorithms, before the import
 
 try:
     import torch
@@ -17,7 +17,7 @@ if not torch.cuda.is_available():
     print("not-run this PyTorch has no CUDA, or none for this driver")
     sys.exit()
 
-# Deep and narrow, and several batches a step: kernels are short, so the host is in the middle of a pass when the GPU is.
+# Deep and narrow, with several batches in a step: the kernels are short, so host and GPU are in the middle of a pass together.
 LAYERS, WIDTH, BATCHES, ROWS = 192, 512, 16, 32
 
 torch.manual_seed(7)
@@ -51,7 +51,7 @@ def step():
 
 
 def state():
-    """Of all bits of all weights."""
+    """A checksum over all bits of all weights."""
     total = 0
     for parameter in layers.parameters():
         total = total * 31 + int(parameter.detach().view(torch.int32).sum(dtype=torch.int64))

@@ -1,5 +1,5 @@
-/* copies.c - how fast host and device copy, what pinning costs, and the cost of mapping memory while copies
- * run. */
+/* copies.c - rates of copies between host and device, the cost of pinning, and the cost of mapping memory during
+ * copies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ void check_copies(const struct check *check)
         fail("what went to the device, across it and back is not what it was");
 }
 
-/* copy in|out: for each line, a number of seconds, copies for that long; the answer is GB/s. */
+/* copy in|out: for each line, a number of seconds, copies for that long; answers GB/s. */
 void part_copy(const char *argument)
 {
     struct buffers buffers;
@@ -202,7 +202,7 @@ void check_mapping(const struct check *check)
         time_mapping(&buffers, sizes[i], false);
         time_mapping(&buffers, sizes[i], true);
     }
-    /* Whether memory that has just been released costs more to get (it has to be wiped). */
+    /* Whether memory that was just released takes longer to get, as it must be wiped. */
     size_t bytes = scaled(GIB, 64 * MIB);
     double start = now_s();
     must(cuMemAlloc_v2(&address, bytes));

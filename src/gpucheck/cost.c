@@ -1,4 +1,4 @@
-/* cost.c - what the driver takes for itself, and what our hooks add to a call's time. */
+/* cost.c - what the driver takes for itself, and what our hooks add to the time of a call. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "gpucheck/part.h"
 #include "gpucheck/work.h"
 
-/* 64 MiB of globals, and 16 KiB of local memory a thread whose places are known only when it runs. */
+/* 64 MiB of globals, and 16 KiB of local memory for each thread, addressed in a way that is known only at run time. */
 static const char heavy_ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                                 ".visible .global .align 16 .b8 gc_globals[67108864];\n"
                                 ".visible .entry gc_local(.param .u64 out, .param .u32 place)\n{\n"
@@ -25,7 +25,7 @@ static const char heavy_ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n
                                 "st.local.u32 [%at], %value;\nld.local.u32 %value, [stack+64];\n"
                                 "st.global.u32 [%to], %value;\nret;\n}\n";
 
-/* Outside: figures for what a context, a module and local memory cost on this card. */
+/* Runs outside: measures what a context, a module and local memory cost on this card. */
 void check_driver_costs(const struct check *check)
 {
     CUmodule module;
@@ -38,7 +38,7 @@ void check_driver_costs(const struct check *check)
     if (reason)
         fail_and_end("no driver: %s", reason);
     must(cuInit(0));
-    /* Without a context the process is on no list; so the first figure is the device's. */
+    /* Without a context NVML does not list the process, so the first figure is the device's. */
     uint64_t before = nvml_used_bytes(0), previous = before;
     must(cuDeviceGet(&device, 0));
     must(cuDevicePrimaryCtxRetain(&context, device));
@@ -97,9 +97,9 @@ static void step_launch(void)
     work_launch_steps(0, NULL);
 }
 
-/* Limits on what is added, in microseconds and as a fraction of the call outside: far above what is to be
- * expected (0.2 and 0.01 us, docs/architecture.md), so that a busy machine passes, and far below anything
- * that a slow path (a system call, the daemon asked, a lock held) would add to every call. */
+/* Limits on the added time, in microseconds and as a fraction of the call outside. They are far above what is
+ * expected (0.2 and 0.01 us, docs/architecture.md), so that a busy machine passes, and far below what a slow path
+ * (a system call, a request to the daemon, a held lock) would add to every call. */
 static const struct call {
     const char *name;
     void (*step)(void);
@@ -118,7 +118,7 @@ static const struct call *find_call(const char *name)
     fail_and_end("there is no call '%s'", name);
 }
 
-/* cost CALL: for each line, one batch; the answer is microseconds a call. */
+/* cost CALL: for each line, one batch; answers microseconds for each call. */
 void part_cost(const char *argument)
 {
     const struct call *call = find_call(argument);
@@ -126,7 +126,7 @@ void part_cost(const char *argument)
     for (unsigned i = 0; i < 100; i++)
         call->step();
     must(cuCtxSynchronize());
-    /* Launches go into a queue of 1,024; behind a full one a launch waits for the card. */
+    /* Launches go into a queue of 1,024; when that is full, a launch waits for the card. */
     enum { MOST = 512 };
     double start = now_s();
     call->step();
@@ -144,8 +144,8 @@ void part_cost(const char *argument)
     }
 }
 
-/* What a call costs more inside, in microseconds, by the quickest tenths: whoever else uses the machine makes
- * calls slower, never quicker. */
+/* What a call costs more inside, in microseconds, compared by the fastest tenth of the rounds: other programs on
+ * the machine can make calls slower, but never faster. */
 static double added_us(struct part *outside, struct part *inside, double *outside_us)
 {
     enum { ROUNDS = 41 };

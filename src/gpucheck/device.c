@@ -1,4 +1,4 @@
-/* device.c - which driver and card these are, and the driver's own checkpoints. */
+/* device.c - identifies the driver and the card, and tests the driver's own checkpoints. */
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ void check_driver(const struct check *check)
     for (int id = 0; id < CUDA_ENTRY_COUNT; id++)
         known += driver_has((enum cuda_entry_id)id);
     figure("entry_points_of_our_table", known, "count");
-    /* Everything else takes this much; it is no good to find out by failures. */
+    /* The other checks need this much; without it they would only fail. */
     CUcontext context;
     must(cuDevicePrimaryCtxRetain(&context, 0));
     must(cuCtxSetCurrent(context));
@@ -65,7 +65,7 @@ void check_driver(const struct check *check)
              (unsigned long long)CHECK_FREE_BYTES, (unsigned long long)free_now);
 }
 
-/* Outside: the driver's checkpoint of another process. */
+/* Runs outside: the driver checkpoints another process. */
 void check_checkpoint(const struct check *check)
 {
     struct part part;

@@ -1,8 +1,8 @@
-/* driver.S - every entry point of the driver as a function of this program that jumps to where driver_open() found it, so
- * that checks call the driver by its own names and yet start where there is none. Callers' registers and stack stay as
- * they are. */
+/* driver.S - every entry point of the driver as a function of this program, which jumps to the address that
+ * driver_open() found. So checks call the driver by its own names, and the program still starts where there is no
+ * driver. The caller's registers and stack are untouched. */
 
-/* Of this program alone, unless it is said that they are a library's. */
+/* Hidden, unless the build asks for another visibility, as for a library's entry points. */
 #ifndef ENTRY_POINT_VISIBILITY
 #define ENTRY_POINT_VISIBILITY .hidden
 #endif
@@ -20,7 +20,7 @@
         endbr64
         jmp     *(driver_functions + driver_id * 8)(%rip)
 #elif defined(__aarch64__)
-        hint    34 // bti c
+        hint    34 /* bti c */
         adrp    x16, driver_functions + driver_id * 8
         ldr     x16, [x16, :lo12:driver_functions + driver_id * 8]
         br      x16

@@ -1,5 +1,5 @@
-/* fidelity.c - what the simulated GPU claims about the driver (claims/), asked of this one. A claim that does not hold is a
- * fault of the simulation's: it is told, and fails nothing here. */
+/* fidelity.c - tests on this driver what the simulated GPU claims about the driver (claims/). A claim that does not
+ * hold is a fault of the simulation: it is reported, but does not fail the check. */
 #include "gpucheck/checks.h"
 #include "gpucheck/claims/claims.h"
 

@@ -1,4 +1,4 @@
-/* gates.c - what gates do to programs while they open and close: nothing to a capture, and no long pause. */
+/* gates.c - what opening and closing gates does to programs: it must not disturb captures, nor cause long pauses. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,8 +13,8 @@
 /* --- Captures -------------------------------------------------------------------------------------- */
 
 enum { CAPTURES = 30, CAPTURED = 20, KERNEL_US = 200 };
-#define CAPTURES_S 8.0 /* that they take at most */
-#define CLOSINGS 10u   /* at least, meanwhile */
+#define CAPTURES_S 8.0 /* limit for the captures */
+#define CLOSINGS 10u   /* at least this many in that time */
 
 static struct {
     CUcontext context;
@@ -29,7 +29,7 @@ static void *launch_beside(void *unused)
     while (!atomic_load(&beside.over)) {
         for (unsigned i = 0; i < 5; i++)
             work_launch(KERNEL_US, stream);
-        sleep_s(0.003); /* a capture in the global mode forbids to wait for them */
+        sleep_s(0.003); /* a global capture forbids waiting for them */
     }
     return NULL;
 }
@@ -43,7 +43,7 @@ static void capture_once(CUstream stream, unsigned mode)
     for (unsigned i = 0; i < CAPTURED; i++) {
         work_launch(KERNEL_US, stream);
         if (i % 5 == 0)
-            sleep_s(0.0003); /* so that gates close in every part of it */
+            sleep_s(0.0003); /* so that gates close during every part of the capture */
     }
     must(cuStreamEndCapture(stream, &graph));
     must(cuGraphGetNodes(graph, NULL, &nodes));
@@ -58,7 +58,7 @@ static void capture_once(CUstream stream, unsigned mode)
     must(cuGraphDestroy(graph));
 }
 
-/* captures: CAPTURES in each mode beside another thread's launches; the answer is how many there were. */
+/* captures: CAPTURES in each mode beside another thread's launches; answers how many there were. */
 void part_captures(const char *argument)
 {
     pthread_t thread;
@@ -108,15 +108,15 @@ void check_capture_gates(const struct check *check)
 /* --- Hand-overs ------------------------------------------------------------------------------------ */
 
 enum { PAUSES = 8192 };
-#define PAUSE_S 20e-6 /* a gate may have been closed */
+#define PAUSE_S 20e-6 /* from this length on a gate may have been closed */
 #define HANDOVER_S 2.0
 
 struct pause {
-    double last_s, first_s; /* submissions before and after */
+    double last_s, first_s; /* the submissions before and after it */
 };
 
-/* submit: for each line, empty kernels without a rest for HANDOVER_S; the answer is how many pauses there
- * were, and each of them. */
+/* submit: for each line, empty kernels without a rest for HANDOVER_S; answers how many pauses there were, and then
+ * each of them. */
 void part_submit(const char *argument)
 {
     static struct pause pauses[PAUSES];
@@ -149,8 +149,8 @@ static unsigned hear_pauses(struct part *part, struct pause *pauses)
     return count;
 }
 
-/* The time from the last submission of who gives to the first of who takes, of each change: who takes has
- * paused longer by then, and who gives pauses on. Other pauses are a CPU's. */
+/* The time from the giver's last submission to the taker's first, at each change: the taker's pause began before,
+ * and the giver's pause goes on after. Other pauses come from the CPU. */
 static unsigned find_gaps(const struct pause *giver, unsigned givers, const struct pause *taker,
                           unsigned takers, double *gaps)
 {
@@ -169,7 +169,8 @@ void check_handover(const struct check *check)
     enum { SEEN_LEAST = 20 };
     static struct pause pauses[2][PAUSES];
     static double gaps[2 * PAUSES];
-    const double most_us = settings.simulated ? 50e3 : 2e3; /* with CPUs that tests keep busy, or not */
+    /* on the simulated GPU, tests keep the CPUs busy */
+    const double most_us = settings.simulated ? 50e3 : 2e3;
     struct part parts[2];
     unsigned counts[2];
     for (unsigned i = 0; i < 2; i++) {

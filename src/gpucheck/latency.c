@@ -1,4 +1,4 @@
-/* latency.c - what single calls of the driver's and of NVML's take, outside of any session. */
+/* latency.c - how long single calls of the driver and of NVML take, outside of any session. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -56,7 +56,7 @@ static double time_of(void (*call)(void), void (*after)(void))
     return median(times, TIMES);
 }
 
-/* How much later than the GPU a waiting thread is. */
+/* How much later than the GPU a waiting thread goes on. */
 static double time_of_waking(void)
 {
     static double times[TIMES / 4];
@@ -87,10 +87,11 @@ void check_call_times(const struct check *check)
         fail("a launch takes no time");
 }
 
-/* --- NVML, beside more and more contexts ----------------------------------------------------------- */
+/* --- NVML, beside a growing number of contexts ---------------------------------------------------- */
 
 enum { HOLDERS = 40 };
-#define ROOM_BYTES (2 * GIB) /* that a further context leaves */
+/* a further context is opened only if more is free */
+#define ROOM_BYTES (2 * GIB)
 
 static void look(unsigned contexts)
 {

@@ -1,5 +1,5 @@
-/* light.c - programs that leave the GPU idle between their kernels, beside others: what sharing costs them, against the same
- * programs outside of every session. */
+/* light.c - programs that leave the GPU idle between their kernels, run beside others: what sharing costs them,
+ * compared with the same programs outside of sessions. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,14 +9,15 @@
 #include "gpucheck/work.h"
 
 enum { PAIR_US = 300, PAIR_GAP_US = 300, BURST_US = 1000, PERIOD_US = 20000, TIMES_MOST = 8192 };
-#define SETTLE_S 1.0 /* to get into step, and for the daemon to get to know the programs */
+/* for the programs to get into step, and the daemon to learn about them */
+#define SETTLE_S 1.0
 #define WINDOW_S 2.0
 #define REST_S 0.3 /* of work after a window */
 #define TRIES 3
 
-/* light: its argument is "KERNEL_US GAP_US PERIOD_US". For each line, "BEGIN END" by now_s(), one kernel, waited for, and a gap,
- * or one each period where that is not 0. The answer is how many ended between, and how long half of them and 99 of 100
- * took at most, in milliseconds. */
+/* light: its argument is "KERNEL_US GAP_US PERIOD_US". For each line, "BEGIN END" by now_s(), runs one kernel,
+ * waits for it and then for a gap, or, if PERIOD_US is not 0, until the next period. Answers how many kernels ended
+ * in the window, and the longest that half and 99 of 100 of them took, in milliseconds. */
 void part_light(const char *argument)
 {
     static double times[TIMES_MOST];
@@ -38,7 +39,7 @@ void part_light(const char *argument)
             if (now >= begin_s && now < end_s && count < TIMES_MOST)
                 times[count++] = (now - from) * 1e3;
             while (period_us && due <= now)
-                due += (double)period_us * 1e-6; /* what was missed is left out */
+                due += (double)period_us * 1e-6; /* periods that were missed are skipped */
             sleep_s(period_us ? due - now : (double)gap_us * 1e-6);
             now = now_s();
         }
@@ -75,7 +76,7 @@ static struct light_result hear_light(struct part *part)
 
 /* --- A pair ---------------------------------------------------------------------------------------- */
 
-/* How much of the GPU's time the pair has together, in percent. */
+/* The pair's part of the GPU's time together, in percent. */
 static double run_pair(const char *compute)
 {
     struct part parts[2];
@@ -95,7 +96,7 @@ static double run_pair(const char *compute)
 void check_light_pair(const struct check *check)
 {
     double outside = 0, inside = 0,
-           least = settings.simulated ? 0.6 : 0.9; /* there, tests keep the CPUs busy */
+           least = settings.simulated ? 0.6 : 0.9; /* on the simulated GPU, tests keep the CPUs busy */
     cpus_are_busy();
     work_calibrate();
     for (unsigned i = 0; i < TRIES && (i == 0 || inside < least * outside); i++) {
@@ -115,7 +116,7 @@ void check_light_pair(const struct check *check)
 
 /* --- Bursts beside a backlog ----------------------------------------------------------------------- */
 
-/* What the bursts took; `got`: what the backlog had of the GPU's time, in percent. */
+/* The times of the bursts. `got`: the backlog's part of the GPU's time, in percent; NULL: no backlog. */
 static struct light_result run_bursts(const char *compute, const char *compute_of_backlog, double *got)
 {
     struct part parts[2];
@@ -152,7 +153,7 @@ void check_bursts_beside_backlog(const struct check *check)
     for (unsigned i = 0; i < TRIES; i++) {
         outside = run_bursts(NULL, NULL, &got_outside);
         inside = run_bursts("40%..100%", "20%..100%", &got_inside);
-        /* A window has a hundred bursts, and one may meet a thread that was not run. */
+        /* Only the median is judged: a window has a hundred bursts, and one may meet a thread that got no CPU. */
         most_ms = (settings.simulated ? 3 : 1.5) * outside.p50_ms + 1;
         if (inside.count && inside.p50_ms <= most_ms)
             break;

@@ -1,5 +1,5 @@
-/* machine.c - what this machine is: what the figures of all other checks are of, and whether entry points are the same
- * functions by both ways to them. */
+/* machine.c - describes this machine, as the figures of all other checks depend on it, and finds out whether entry
+ * points are the same functions by both ways to them. */
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static const char *first_line(const char *path)
     return line;
 }
 
-/* gVisor's kernel is a program of its own, which says so in its log. */
+/* gVisor's kernel is a program of its own, which names itself in its log. */
 static bool is_gvisor(void)
 {
     enum { READ_ALL = 3 };
@@ -68,14 +68,14 @@ void check_machine(const struct check *check)
 
 /* --- Entry points ---------------------------------------------------------------------------------- */
 
-/* What each entry point is by the route that was opened last. */
+/* The functions of all entry points by the current route. */
 static void note_functions(void **functions)
 {
     for (int id = 0; id < CUDA_ENTRY_COUNT; id++)
         functions[id] = driver_has((enum cuda_entry_id)id) ? driver_function((enum cuda_entry_id)id) : NULL;
 }
 
-/* entries: a context, and every entry point by both ways. */
+/* entries: opens a context, and finds every entry point in both ways. */
 void part_entries(const char *argument)
 {
     open_context();

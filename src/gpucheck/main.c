@@ -1,5 +1,5 @@
-/* gpu-check - whether GPU Slice keeps what it promises on this machine's GPU and driver, and what they are
- * like. docs/gpu-check.md. */
+/* gpu-check - tests whether GPU Slice keeps its promises on this machine's GPU and driver, and measures both.
+ * docs/gpu-check.md. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +145,7 @@ static int run_part(const char *name, const char *argument)
     return 2;
 }
 
-/* --- In ours --------------------------------------------------------------------------------------- */
+/* --- In the main process -------------------------------------------------------------------------- */
 
 static void print_figure(FILE *out, const char *name, const json_t *figure)
 {
@@ -185,7 +185,7 @@ static json_t *describe_run(const json_t *results, double seconds)
     struct utsname machine;
     strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     uname(&machine);
-    /* Of the kernel its number alone: the rest says who built it. */
+    /* Only the number of the kernel: the rest says who built it. */
     machine.release[strspn(machine.release, "0123456789.")] = '\0';
     return json_pack("{s:s, s:s, s:b, s:s, s:s, s:f, s:O}", "version", GPUSLICE_VERSION, "date", date,
                      "simulated", settings.simulated, "machine", machine.machine, "kernel", machine.release,
@@ -200,7 +200,7 @@ static bool is_wanted(const struct options *options, const struct check *check)
     return !options->only_count;
 }
 
-/* What comes as number `at`: in the order of the table, or in that of --first. NULL at the end. */
+/* The check with number `at`, in the order of the table or that of --first. NULL at the end. */
 static const struct check *check_at(const struct options *options, unsigned at)
 {
     if (options->first)
@@ -210,7 +210,7 @@ static const struct check *check_at(const struct options *options, unsigned at)
 
 struct run {
     const struct options *options;
-    FILE *out; /* the table */
+    FILE *out; /* where the table goes */
     double begin_s;
     json_t *results;
     unsigned passed, failed, not_run;
@@ -229,7 +229,7 @@ static void write_run(struct run *run)
     json_decref(whole);
 }
 
-/* The JSON is written after each check: should somebody end us, what was found is there. */
+/* The JSON is written after each check, so that results remain if somebody ends this program. */
 static void add_result(struct run *run, json_t *result)
 {
     const char *outcome = json_string_value(json_object_get(result, "outcome"));

@@ -1,4 +1,4 @@
-/* managed.c - managed memory on this card: whether NVML counts it, and what its pages cost to come and go. */
+/* managed.c - managed memory on this card: whether NVML counts it, and what moving its pages costs. */
 #include <string.h>
 
 #include "gpucheck/checks.h"
@@ -7,7 +7,7 @@
 static CUfunction sum_kernel;
 static CUdeviceptr sum;
 
-/* The kernel reads all words of the memory; returns its time in milliseconds. */
+/* Read all words of the memory in a kernel; returns its time in milliseconds. */
 static double read_on_device(CUdeviceptr memory, uint64_t bytes)
 {
     uint64_t count = bytes / 4;
@@ -44,7 +44,7 @@ void check_managed(const struct check *check)
     figure("nvml_on_the_device", (double)(int64_t)(nvml_used_bytes(0) - nvml_before), "bytes");
     figure("read_again", read_on_device(memory, bytes), "ms");
     must(cuMemcpyDtoH_v2(&total, sum, 4));
-    /* Twice bytes / 4 words of 0x01010101, modulo 2^32. */
+    /* Each of bytes / 4 words, 0x01010101, was added twice, modulo 2^32. */
     uint32_t wanted = (uint32_t)(2 * (bytes / 4) * UINT64_C(0x01010101));
     if (total != wanted)
         fail("the sum of what the host wrote is %u on the device, twice; %u on the host", total, wanted);

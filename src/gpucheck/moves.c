@@ -1,5 +1,5 @@
-/* moves.c - memory that leaves the card and comes back: every byte is looked at, and how fast it went is set against what the
- * card's copy engine does with page-locked memory. */
+/* moves.c - memory that leaves the card and comes back. Every byte is compared, and the rates stand beside those of
+ * the card's copy engine with page-locked memory. */
 #include "gpucheck/moves.h"
 
 #include <limits.h>
@@ -10,9 +10,9 @@
 #include "gpucheck/checks.h"
 #include "gpucheck/part.h"
 
-#define PIECE_BYTES (64 * MIB) /* of one allocation */
-#define CHUNK_BYTES (4 * MIB)  /* of one pattern */
-#define CONTEXT_BYTES GIB      /* what a session's context takes, at most */
+#define PIECE_BYTES (64 * MIB) /* size of one allocation */
+#define CHUNK_BYTES (4 * MIB)  /* size of one pattern */
+#define CONTEXT_BYTES GIB      /* the most that a session's context takes */
 
 /* --- The program whose memory moves ----------------------------------------------------------------- */
 
@@ -33,7 +33,7 @@ static void make_pattern(void)
     }
 }
 
-/* No two chunks are alike. */
+/* Make the chunk different from every other one. */
 static void mark(uint64_t *chunk, uint64_t number, uint64_t seed)
 {
     chunk[0] = number;
@@ -62,7 +62,7 @@ static uint64_t sum_all(void)
     return sum;
 }
 
-/* The first place where a byte is wrong; UINT64_MAX: none is. */
+/* The first place where a byte is wrong; UINT64_MAX if none is. */
 static uint64_t look_at_all(uint64_t seed)
 {
     for (uint64_t i = 0; i < piece_count; i++)
@@ -75,7 +75,8 @@ static uint64_t look_at_all(uint64_t seed)
     return UINT64_MAX;
 }
 
-/* movable BYTES: for each line "fill SEED", "sum" and "look SEED": the device's sum, or where a byte is wrong. */
+/* movable BYTES: takes "fill SEED", "sum" and "look SEED", one on each line; answers the device's sum, or where a
+ * byte is wrong. */
 void part_movable(const char *argument)
 {
     open_context();
@@ -110,7 +111,7 @@ void part_movable(const char *argument)
 struct movable {
     struct part part;
     uint64_t bytes;
-    char sum[32]; /* what the device says of what was filled in */
+    char sum[32]; /* the device's sum after the fill */
     unsigned seed;
 };
 
@@ -130,7 +131,7 @@ static void fill(struct movable *movable)
     snprintf(movable->sum, sizeof(movable->sum), "%s", part_hear(&movable->part));
 }
 
-/* What is there is what was filled in, by the device's sum and byte for byte. */
+/* Check that the memory has what was filled in, by the device's sum and byte for byte. */
 static void look(struct movable *movable)
 {
     part_say(&movable->part, "sum");
@@ -174,7 +175,8 @@ static void copy_rate(const char *name, const char *way)
     part_end(&part);
 }
 
-/* Out and in: with host memory that has to be made, with host memory that is there, and with nothing changed. */
+/* Move out and in three times: while host memory must still be made, with host memory that exists, and with nothing
+ * changed. */
 static void move_there_and_back(uint64_t bytes)
 {
     static const char *const out[] = {"out_first", "out", "out_unchanged"}, *const in[] = {"in_first", "in",
@@ -204,7 +206,7 @@ static uint64_t need(uint64_t bytes, unsigned programs)
     return bytes;
 }
 
-/* The same of nine tenths of what is free. */
+/* The same for nine tenths of what is free. */
 static uint64_t need_most(unsigned programs)
 {
     open_context();
@@ -223,7 +225,7 @@ void check_moves_most(const struct check *check)
     move_there_and_back(need_most(1));
 }
 
-/* One leaves and the other comes back in its place, both at once as far as there is room; the seconds that it took. */
+/* One leaves and the other comes back in its place, both at once as far as there is room. Returns the seconds. */
 static double change_places(struct movable *leaves, struct movable *comes)
 {
     struct part order;
@@ -236,7 +238,7 @@ static double change_places(struct movable *leaves, struct movable *comes)
     return now_s() - begin;
 }
 
-/* The first time the one leaves before the other comes: that is when host memory is made. */
+/* The first time one leaves before the other comes, as host memory must still be made. */
 static void exchange(uint64_t bytes)
 {
     struct movable one, other;

@@ -14,7 +14,7 @@ typedef nvmlReturn_t (*processes_call)(nvmlDevice_t, unsigned *, void *);
 static struct {
     nvmlDevice_t device;
     nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
-    processes_call processes; /* NULL before R470's forms */
+    processes_call processes; /* NULL: NVML is older than R470's forms */
     char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
     enum { UNDECIDED, OF_PROCESS, OF_DEVICE } source;
 } nvml;
@@ -27,7 +27,7 @@ static void *look_up(void *library, const char *name)
     return symbol;
 }
 
-/* The card that is device 0 of this process. */
+/* Open NVML for the card that is device 0 of this process. */
 static void open_nvml(void)
 {
     if (nvml.device)
@@ -60,7 +60,7 @@ static void open_nvml(void)
     gpu_uuid_format((const uint8_t *)uuid.bytes, text);
     nvmlReturn_t result = initialise();
     if (result == NVML_SUCCESS && (result = by_uuid(text, &nvml.device)) != NVML_SUCCESS) {
-        memcpy(text, "MIG", 3); /* the other kind of device that has a UUID */
+        memcpy(text, "MIG", 3); /* the other kind of device with a UUID */
         result = by_uuid(text, &nvml.device);
     }
     if (result == NVML_SUCCESS)
@@ -90,7 +90,7 @@ static bool process_bytes(pid_t pid, uint64_t *bytes)
         return false;
     size_t length = nvml_entries_length(list, MOST, count);
     for (unsigned i = 0; length && i < count; i++) {
-        nvmlProcessInfo_v1_t head; /* how all forms begin */
+        nvmlProcessInfo_v1_t head; /* the beginning of every form */
         memcpy(&head, list + i * length, sizeof(head));
         if (head.pid == (unsigned)pid && head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64) {
             *bytes = head.usedGpuMemory;

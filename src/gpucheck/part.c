@@ -26,12 +26,12 @@ void find_program(const char *name, char path[static PATH_MAX])
         fail_and_end("%s", error.message);
 }
 
-/* The words of a command in a place, before the command's own; and what its environment has besides. */
+/* A command with the words that put it into a place, and what the place adds to its environment. */
 struct command {
     char gpuslice[PATH_MAX], memory[32];
     const char *words[WORDS];
     unsigned count;
-    char interceptor[PATH_MAX]; /* to preload with a limit of `memory`; empty: not */
+    char interceptor[PATH_MAX]; /* if not empty: preload this, with a limit of `memory` */
 };
 
 static void add(struct command *command, const char *word)
@@ -63,7 +63,7 @@ static void begin_command(struct command *command, struct part_place place, cons
         add(command, name);
         add(command, "--memory");
         add(command, command->memory);
-        if (place.compute) { /* the sessions of the check before may be just about to end */
+        if (place.compute) { /* the previous check's sessions may be just ending */
             add(command, "--wait=10s");
             add(command, "--compute");
             add(command, place.compute);
@@ -74,7 +74,7 @@ static void begin_command(struct command *command, struct part_place place, cons
     add(command, "--");
 }
 
-/* Start it with these for its standard streams. It dies with us. */
+/* Start it with these standard streams. It dies when this process does. */
 static pid_t start(const struct command *command, int in, int out, int errors)
 {
     fflush(NULL);
@@ -154,7 +154,7 @@ void part_say(struct part *part, const char *format, ...)
     fflush(part->to);
 }
 
-/* A part that ended by itself with 0 or 1 has said why, or its log does: then there is nothing to add. */
+/* A part that ended with status 0 or 1 has reported why, or its log has, so nothing is added. */
 static _Noreturn void tell_end(const struct part *part, int status)
 {
     if (WIFSIGNALED(status))
@@ -236,7 +236,7 @@ static int run(const struct command *command, bool with_errors, char *output, si
     close(from[1]);
     size_t length = 0;
     for (;;) {
-        if (length == size - 1) { /* what was said last says most */
+        if (length == size - 1) { /* keep the end, which says most */
             length = (size - 1) / 2;
             memmove(output, output + size - 1 - length, length);
         }
@@ -261,7 +261,7 @@ int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char
     return run(&command, with_errors, output, size);
 }
 
-/* What `gpuslice VERB [ARGUMENT] --json` prints. */
+/* The output of `gpuslice VERB [ARGUMENT] --json`. */
 static json_t *ask(const char *verb, const char *argument)
 {
     struct command command = {0};

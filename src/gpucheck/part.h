@@ -1,4 +1,4 @@
-/* part.h - the processes that a check starts beside itself and talks with: a line each way at a time. */
+/* part.h - the processes that a check starts and talks with: one line each way at a time. */
 #pragma once
 
 #include <limits.h>
@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* In a session of `quota_bytes` made for it (its name is written to `session`), or in that of another part. */
+/* Where a part runs: in a new session of `quota_bytes` (part_start() writes its name to `session`), in another
+ * part's session, or outside. */
 struct part_place {
-    uint64_t quota_bytes; /* 0: in no session, or in that one */
-    const char *session;  /* NULL: in a new one, or in none */
-    bool standalone;      /* `quota_bytes` is the process's own limit */
+    uint64_t quota_bytes; /* 0: outside, or in `session` */
+    const char *session;  /* NULL: in a new one, or outside */
+    bool standalone;      /* `quota_bytes` is the process's own limit, without a session */
     const char *compute;  /* the new session's share; NULL: none */
     bool moves;           /* the new session's memory can leave the card */
 };
@@ -29,20 +30,19 @@ struct part {
     char line[512];
 };
 
-/* parts.def; the text is for the part to read. */
+/* Start a part of parts.def; the part reads `argument`. */
 void part_start(struct part *part, struct part_place place, const char *name, const char *argument);
-/* The same of another program. */
+/* The same for another program. */
 void part_start_program(struct part *part, struct part_place place, const char *const *words);
 void part_say(struct part *part, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The next line without its end, valid until the next; a part that has ended instead is the check's failure.
- */
+/* The next line without its end, valid until the next call. If the part has ended instead, the check fails. */
 const char *part_hear(struct part *part);
 /* Hear a line that is a number. */
 double part_hear_number(struct part *part);
-void part_end(struct part *part);  /* by end of file; it must end well */
-void part_kill(struct part *part); /* SIGKILL, and reaped */
+void part_end(struct part *part);  /* close its input; it must end well */
+void part_kill(struct part *part); /* end it by SIGKILL, and reap it */
 
-/* On the part's side. */
+/* For the part's side. */
 void part_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *part_listen(void); /* the next line; at end of file the process ends well */
 
@@ -52,28 +52,28 @@ struct part_role {
 };
 extern const struct part_role part_roles[]; /* ends with a NULL name */
 
-/* Where one of our own programs is. */
+/* The path of one of our own programs. */
 void find_program(const char *name, char path[static PATH_MAX]);
 
-/* Another program, inside a session (if `quota_bytes`) or outside, to its end: its wait status. What it
- * prints, with what it says on standard error if `with_errors`, is in `output`: the end of it, if `size` is
- * too small. */
+/* Run another program to its end, in a session (if `quota_bytes`) or outside. Returns its wait status. `output`
+ * gets what it prints, with standard error if `with_errors`, or the end of that if `size` is too small. */
 int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char *output, size_t size);
 
-/* What the daemon says of a session. */
+/* The daemon's figures for a session. */
 struct session_use {
     uint64_t charged_bytes; /* what programs asked for */
-    uint64_t driver_bytes;  /* what the driver took besides */
+    uint64_t driver_bytes;  /* what the driver took in addition */
 };
 struct session_use session_use(const char *session);
 
-/* The GPU time that the daemon has counted for these parts' sessions, all at one moment. */
+/* The GPU time that the daemon has counted for these parts' sessions, all at one moment; NAN for a session that it
+ * does not list. */
 void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seconds);
 
-/* How many entry points the interceptor knew by their name alone in a session's processes. */
+/* How many entry points the interceptor knew only by name, in all processes of a session. */
 uint64_t session_unknown_pointers(const char *session);
 
-/* How long turns are: "1ms", "auto". */
+/* Set the length of turns: "1ms", "auto". */
 void scheduler_quantum(const char *quantum);
 
 /* How often the daemon has seen a GPU go from one session to another. */

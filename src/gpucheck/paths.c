@@ -1,5 +1,5 @@
-/* paths.c - each way of taking device memory under a quota: what the session is charged, beside what the card
- * says is used; more than the quota refused; and all of it back in the end. */
+/* paths.c - each way of taking device memory under a quota: what the session is charged, compared with the card's
+ * figure; whether more than the quota is refused; and whether all of it comes back in the end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "gpucheck/part.h"
 
 #define TAKEN_BYTES (64 * MIB)
-/* What the card's figure may differ from the charge by: the rest of a block, and page tables. */
+/* How far the card's figure may be from the charge: the rest of a block, and page tables. */
 #define SLACK_BYTES (6 * MIB)
 
 /* --- The ways -------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void release_pool(void)
     must(cuMemPoolDestroy(taken.pool));
 }
 
-/* 16 bytes an element, so that any card has the width. */
+/* 16 bytes for each element, so that every card supports the width. */
 #define ARRAY_WIDTH 16384u
 
 static CUresult take_array(size_t bytes)
@@ -113,7 +113,7 @@ static CUresult take_array(size_t bytes)
     return cuArrayCreate_v2(&taken.array, &how);
 }
 
-/* 2048 is the least that any card has of each side. */
+/* Every card supports at least 2048 on each side. */
 static CUresult take_array3d(size_t bytes)
 {
     CUDA_ARRAY3D_DESCRIPTOR how = {.Width = 2048,
@@ -186,8 +186,8 @@ static void release_heap(void)
     must(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, heap_before));
 }
 
-/* `compared`: that the card says as much is claimed. It is not where the driver takes the memory only when it
- * is touched (managed memory, the device's heap): there the figures are kept, and nothing is claimed. */
+/* `compared`: whether the card's figure must match the charge. It need not where the driver takes memory only when
+ * it is touched (managed memory, the device's heap): there the figures are kept, and nothing is claimed. */
 static const struct way {
     const char *name;
     CUresult (*take)(size_t bytes);
@@ -216,7 +216,7 @@ static const struct way *find_way(const char *name)
     fail_and_end("there is no path '%s'", name);
 }
 
-/* --- The part: takes, asks for too much, and gives back, when it is told --------------------------- */
+/* --- The part takes memory, asks for too much, and gives back, as it is told ---------------------- */
 
 void part_path(const char *argument)
 {
@@ -238,7 +238,7 @@ void part_path(const char *argument)
         must(cuCtxSynchronize());
         part_tell("%lld", (long long)(before - free_bytes()));
         part_listen();
-        /* Behind what is taken, the whole quota cannot fit. */
+        /* Beside what is taken, the whole quota cannot fit. */
         typeof(taken) kept = taken;
         size_t kept_heap = heap_before;
         CUresult result = way->take(CHECK_QUOTA_BYTES);
@@ -308,7 +308,7 @@ void check_path(const struct check *check)
 {
     struct part part;
     const struct way *way = find_way(check->name);
-    /* More managed memory than the card has free can hang it, should the quota not hold. */
+    /* If the quota did not hold, more managed memory than the card has free could hang the card. */
     if (nvml_free_bytes() < CHECK_FREE_BYTES)
         not_run("it needs %llu bytes of the GPU, and %llu are free", (unsigned long long)CHECK_FREE_BYTES,
                 (unsigned long long)nvml_free_bytes());

@@ -1,5 +1,6 @@
-/* programs.c - other people's programs in a session: nvidia-smi, programs of nvcc, and Python's frameworks,
- * where they are installed. On a simulated GPU frameworks say themselves that NVIDIA's runtime library does not run there. */
+/* programs.c - other people's programs in a session: nvidia-smi, programs built by nvcc, and Python's frameworks,
+ * if they are installed. On a simulated GPU the frameworks' scripts report that NVIDIA's runtime library does not
+ * run there. */
 #include "gpucheck/programs.h"
 
 #include <limits.h>
@@ -71,8 +72,8 @@ void need_python(void)
         not_run("python3 is not installed");
 }
 
-/* What a script says of itself: "figure NAME VALUE UNIT", "text NAME TEXT", "same NAME TEXT" (which must be
- * equal inside and outside), "failed REASON", "not-run REASON"; any other line is the framework's. */
+/* A script prints "figure NAME VALUE UNIT", "text NAME TEXT", "same NAME TEXT" (which must be equal inside and
+ * outside), "failed REASON", "not-run REASON"; any other line comes from the framework. */
 static void read_words(bool in_session, char *output, char *same, size_t same_bytes)
 {
     char name[81], unit[21], *rest = NULL;
@@ -103,7 +104,7 @@ static const char *end_of(const char *output)
     return length > most ? output + length - most : output;
 }
 
-/* Outside, which shows whether the framework is there at all, and in a session of `quota_bytes`. */
+/* Run it outside, which shows whether the framework is installed, and then in a session of `quota_bytes`. */
 static void run_script(const char *name, uint64_t quota_bytes)
 {
     static char output[OUTPUT_BYTES], inside[OUTPUT_BYTES], outside[OUTPUT_BYTES];
@@ -156,8 +157,8 @@ void check_cupy(const struct check *check)
 
 /* --- nvcc ------------------------------------------------------------------------------------------ */
 
-/* Says what the runtime says in a session: the total, and the answer to more than that. Its kernel is one
- * that the simulated GPU knows by name. */
+/* Prints what the runtime says in a session: the total, and the answer to a request for the whole total. The
+ * simulated GPU knows its kernel by name. */
 static const char runtime_source[] =
     "#include <cstdio>\n#include <cuda_runtime.h>\n"
     "extern \"C\" __global__ void gs_fill_u32(unsigned *x, unsigned value, unsigned long long count)\n"
@@ -176,7 +177,7 @@ static void run_runtime(const char *kind)
 {
     static char output[OUTPUT_BYTES];
     char folder[64], source[80], program[80], cudart[32];
-    const char *tmp = getenv("TMPDIR"); /* the runner's own folder, which goes with all that is in it */
+    const char *tmp = getenv("TMPDIR"); /* the runner's own folder, which is removed with everything in it */
     char *nvcc = is_in_path("nvcc") ? "nvcc" : "/usr/local/cuda/bin/nvcc";
     int error = -1, value = 0, refused = 0;
     size_t total = 0;

@@ -1,11 +1,11 @@
-/* programs.h - scripts for Python's frameworks, which lie beside the product's libraries. */
+/* programs.h - scripts for Python's frameworks, which are installed beside GPU Slice's libraries. */
 #pragma once
 
 #include <limits.h>
 
-/* The check is not run where there is no python3. */
+/* If there is no python3, the check is not run. */
 void need_python(void);
-/* Where check_`name`.py is. */
+/* The path of check_`name`.py. */
 void find_script(const char *name, char path[static PATH_MAX]);
-/* Whatever PyTorch is started from now on has its expandable segments. */
+/* Programs that are started from now on use PyTorch's expandable segments. */
 void use_expandable_segments(void);

@@ -1,4 +1,4 @@
-/* quota.c - the quota's edge, what a session sees of its GPU, and what is left of the dead. */
+/* quota.c - the exact edge of the quota, what a session sees of its GPU, and what dead processes leave behind. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,8 +40,8 @@ void check_quota_exact(const struct check *check)
     for (unsigned i = 0; i < count; i++)
         must(cuMemFree_v2(blocks[i]));
 
-    /* The whole rest in one piece, to the byte. Should the driver's own line move at that moment, what is
-     * free is another number, and it counts once more. */
+    /* Now all that is free in one piece, to the byte. If the driver's own memory changed in between, another amount
+     * is free, and it tries again. */
     for (unsigned tries = 0;; tries++) {
         left = settle();
         if ((result = cuMemAlloc_v2(&one, left + 1)) == CUDA_SUCCESS) {
@@ -93,7 +93,7 @@ void part_hold(const char *argument)
 
 enum { SHARED_BYTES = 64 << 20, HANDLE_BYTES = sizeof(CUipcMemHandle) };
 
-/* share: takes memory and tells its handle in hexadecimal. */
+/* share: takes memory and answers its handle in hexadecimal. */
 void part_share(const char *argument)
 {
     CUdeviceptr address;
@@ -114,7 +114,7 @@ void part_share(const char *argument)
         part_listen();
 }
 
-/* import: opens what it is given, says what is in its last word, and closes it. */
+/* import: opens the handle that it is given, answers the memory's last word, and closes it. */
 void part_import(const char *argument)
 {
     CUdeviceptr address;

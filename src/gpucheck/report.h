@@ -1,13 +1,13 @@
-/* report.h - the pipe between a check's process and the one that runs the checks: a line a thing said, in the
- * order in which it was said, by whichever process of the check.
+/* report.h - the pipe from a check's processes to the one that runs the checks: one line for each report, in the
+ * order of writing, from whichever process of the check.
  *
  *   figure NAME VALUE UNIT    text NAME TEXT    detail NAME TEXT    failed REASON    not-run REASON    ended
  *
- * separated by tabs. A line is shorter than PIPE_BUF, so that those of several processes do not mix. */
+ * separated by tabs. A line is shorter than PIPE_BUF, so that lines of several processes do not mix. */
 #pragma once
 
 #define REPORT_FD 3
 #define REPORT_LINE_BYTES 1024
 
-/* The check has come to its end. */
+/* Report that the check has come to its end. */
 void report_ended(void);

@@ -22,14 +22,14 @@
 
 #define DAEMON_READY_S 20.0
 #define DAEMON_END_S 5.0
-#define KILLED_S 2.0 /* until what was killed is gone */
+#define KILLED_S 2.0 /* how long to wait until killed processes are gone */
 #define LOOK_MS 10
-/* Behind this, a check cannot be expected to come to its end. */
+/* With less time left, a check cannot be expected to finish. */
 #define LEAST_S 5.0
 
 static struct {
     char folder[64], log[80], daemon_log[80], gpuslice[PATH_MAX], gpusliced[PATH_MAX], self[PATH_MAX];
-    pid_t daemon; /* 0: it has ended, or never began */
+    pid_t daemon; /* 0: it has ended, or never started */
     struct error daemon_error;
     double begin_s, end_s; /* of the budget */
 } runner;
@@ -43,8 +43,8 @@ static void ask_to_end(int number)
 
 /* --- Processes ------------------------------------------------------------------------------------- */
 
-/* Start `words`; its standard output and error go to `log_file`. It leads a process group and dies with us.
- */
+/* Start `words` with standard output and error going to `log_file`. It leads a process group, and dies when this
+ * process does. */
 static pid_t start(char *const *words, const char *log_file, int report_fd)
 {
     int log = open(log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -88,7 +88,7 @@ static bool wait_for_end(pid_t pid, double seconds, int *status)
     }
 }
 
-/* Kill our children but the daemon, once. How many there were. */
+/* Kill our children except the daemon, once. Returns how many there were. */
 static unsigned kill_children(void)
 {
     char path[64];
@@ -105,8 +105,8 @@ static unsigned kill_children(void)
     return count;
 }
 
-/* End whatever still descends from us but the daemon: orphans come to us, as we are a subreaper. False if
- * something does not go: a process that hangs in the driver cannot be killed. */
+/* End everything that descends from this process, except the daemon: orphans become our children, as this process
+ * is a subreaper. False if something remains: a process that hangs in the driver cannot be killed. */
 static bool kill_strays(void)
 {
     double end = now_s() + KILLED_S;
@@ -126,7 +126,7 @@ static bool end_group(pid_t pid)
 
 /* --- The daemon ------------------------------------------------------------------------------------ */
 
-/* The last line of the log, for a reason. */
+/* The last line of the log, as the reason of a failure. */
 static const char *last_line(const char *log_file, off_t since)
 {
     static char text[1025];
@@ -187,7 +187,7 @@ static void set(const char *name, const char *format, const char *value)
 
 static int set_environment(const char *gpu, struct error *error)
 {
-    /* Whatever session or limit we were started under is not ours to measure. */
+    /* A session or limit that we were started under must not influence the results. */
     static const char *const foreign[] = {
         "GPUSLICE_SESSION",
         "GPUSLICE_IPC_SOCK",
@@ -214,7 +214,7 @@ static int set_environment(const char *gpu, struct error *error)
         unsetenv(foreign[i]);
     set("GPUSLICE_RUNTIME_DIR", "%s/run", runner.folder);
     set("GPUSLICE_STATE_DIR", "%s/state", runner.folder);
-    /* What programs put away for later is no use to anyone: it goes with the folder. */
+    /* Nobody needs the programs' caches later, so they are removed with the folder. */
     static const char *const caches[] = {"CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
                                          "CUPY_CACHE_DIR"};
     for (unsigned i = 0; i < sizeof(caches) / sizeof(caches[0]); i++)
@@ -222,7 +222,7 @@ static int set_environment(const char *gpu, struct error *error)
     setenv("TMPDIR", runner.folder, 1);
     if (gpu || !getenv("CUDA_VISIBLE_DEVICES"))
         setenv("CUDA_VISIBLE_DEVICES", gpu ? gpu : "0", 1);
-    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* NVML's indices */
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* the order of NVML's indices */
     if (!settings.simulated)
         return 0;
     char drivers[PATH_MAX];
@@ -241,7 +241,7 @@ static int set_environment(const char *gpu, struct error *error)
     char name[32];
     snprintf(name, sizeof(name), "gpu-check-%d", (int)getpid());
     setenv("FAKECUDA_NAME", name, 1);
-    setenv("FAKECUDA_BLOCK_BYTES", "2MiB", 0); /* as a card takes memory */
+    setenv("FAKECUDA_BLOCK_BYTES", "2MiB", 0); /* a card takes memory in such blocks */
     return 0;
 }
 
@@ -257,7 +257,7 @@ int runner_begin(const char *gpu, double budget_s, struct error *error)
         return result;
     if (!settings.simulated && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
         return error_set(error, ENODEV, NULL, "no NVIDIA driver (%s); add --simulated", dlerror());
-    /* Short, as sockets lie in it. */
+    /* Short, as it holds sockets. */
     snprintf(runner.folder, sizeof(runner.folder), "%.30s/gpu-check-XXXXXX",
              tmp && *tmp == '/' && strlen(tmp) <= 30 ? tmp : "/tmp");
     if (!mkdtemp(runner.folder))
@@ -271,7 +271,7 @@ int runner_begin(const char *gpu, double budget_s, struct error *error)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     if ((result = set_environment(gpu, error)) < 0)
         return result;
-    start_daemon(); /* without it, what needs no session can still be found out */
+    start_daemon(); /* without it, checks that need no session still run */
     return 0;
 }
 
@@ -306,7 +306,7 @@ __attribute__((format(printf, 2, 3))) static void add_reason(struct outcome *out
     json_array_append_new(outcome->reasons, json_stringn_nocheck(text, strlen(text)));
 }
 
-/* How a process ended that should not have, by its wait status, and the last it said. */
+/* Add how a process ended that should not have ended so, from its wait status, and its last words. */
 static void add_end(struct outcome *outcome, int status, const char *last_words)
 {
     outcome->failed = true;
@@ -338,7 +338,7 @@ static void read_line(struct outcome *outcome, char *line)
     }
 }
 
-/* Read what the check says until it has ended; false if it has not by the deadline. */
+/* Read the check's reports until it has ended; false if it has not ended by the deadline. */
 static bool follow(pid_t pid, int report, double deadline, struct outcome *outcome, int *status)
 {
     char text[4 * REPORT_LINE_BYTES];
@@ -359,7 +359,7 @@ static bool follow(pid_t pid, int report, double deadline, struct outcome *outco
             length = strlen(line);
             memmove(text, line, length);
             if (length >= sizeof(text) - 1)
-                length = 0; /* no line of ours is that long */
+                length = 0; /* our own lines are never that long */
             continue;
         }
         if (ended)
@@ -435,7 +435,7 @@ json_t *runner_run(const struct check *check)
 
 /* --- The end --------------------------------------------------------------------------------------- */
 
-/* The daemon was there all the time, and goes when it is told to. */
+/* Check that the daemon ran all the time, and that it ends on SIGTERM. */
 static void end_daemon(struct outcome *outcome)
 {
     int status = 0;
@@ -453,7 +453,7 @@ static void end_daemon(struct outcome *outcome)
         add_end(outcome, status, last_line(runner.daemon_log, 0));
     else
         outcome->failed = false;
-    runner.daemon = 0; /* a stray from now on, if it is still there */
+    runner.daemon = 0; /* if it still runs, kill_strays() ends it */
 }
 
 json_t *runner_end(void)

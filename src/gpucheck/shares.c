@@ -1,7 +1,6 @@
-/* shares.c - whether sessions get the parts of the GPU's time that they were promised. What each got is told
- * twice: by its own kernels, of a known length each, and by the daemon's account; with an open gate kernels
- * of two processes lie over each other and the former sum up to more than there is, or the latter has
- * nothing. */
+/* shares.c - whether sessions get the promised parts of the GPU's time. Each part is measured twice: by the
+ * session's own kernels, each of a known length, and by the daemon's account. If gates stay open, kernels of two
+ * processes overlap and the former add up to more than there is, or the latter has nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,16 +11,16 @@
 #include "gpucheck/work.h"
 
 enum { KERNEL_US = 2000, BATCH = 2, BATCHES = 4 };
-#define SETTLE_S 0.5 /* to get into step */
+#define SETTLE_S 0.5 /* for the programs to get into step */
 #define WINDOW_S 1.5
 #define ALONE_S 0.5
-/* Windows: where CPUs are busy a process that is not run cannot launch. */
+/* Windows: on busy CPUs a process that does not run cannot launch. */
 #define TRIES 3
 
-#define REST_S 0.5 /* of work after a window, in which the daemon is asked */
+#define REST_S 0.5 /* of work after a window, while the daemon is asked */
 
-/* work: for each line, "BEGIN END" by now_s(), kernels until REST_S after END; the answer is how long those
- * ran that ended between. */
+/* work: for each line, "BEGIN END" by now_s(), runs kernels until REST_S after END; answers the run time of those
+ * that ended in between. */
 void part_work(const char *argument)
 {
     CUevent reached[BATCHES];
@@ -50,7 +49,7 @@ void part_work(const char *argument)
     }
 }
 
-/* What each of the parts got of a window, in percent: by its kernels and, unless NULL, by the daemon's
+/* What each part got of a window, in percent: by its kernels and, unless `accounted` is NULL, by the daemon's
  * account. */
 static void work_together(struct part *parts, unsigned count, double window_s, double *got, double *accounted)
 {
@@ -89,7 +88,7 @@ static double work_alone(void)
     return got;
 }
 
-/* Sessions of these shares, in percent of the GPU's time. */
+/* Sessions with these shares; targets in percent of the GPU's time. */
 static const struct split {
     const char *name;
     double targets[2];
@@ -99,7 +98,7 @@ static const struct split {
     {"shares-uneven", {25, 75}, {"25%..100%", "75%..100%"}},
 };
 
-/* Points by which a part may differ from what was promised. */
+/* How many percentage points a part may differ from what was promised. */
 static double tolerance(void)
 {
     return settings.simulated ? 6 : 3; /* the machine of a simulated GPU is busy with tests */
@@ -144,7 +143,8 @@ void check_shares(const struct check *check)
 
 void check_share_max(const struct check *check)
 {
-    const double most = 25, bucket = 100 * 0.05 / WINDOW_S; /* 50 ms may have been saved up */
+    /* the session may have saved up 50 ms */
+    const double most = 25, bucket = 100 * 0.05 / WINDOW_S;
     struct part part;
     double got = 0;
     bool kept = false;

@@ -1,5 +1,5 @@
-/* slices.c - how a card is shared by processes that know nothing of each other: how long each has it, and what a change
- * costs. All with work of a known length, since a clock goes on while another process has the GPU. */
+/* slices.c - how a card is shared by processes without GPU Slice: how long each has the card, and what a change
+ * costs. All work is of a known length, as a clock goes on while another process has the GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 enum { LONG_US = 100000, SHORT_US = 20, SHORT_MOST = 4096 };
 #define LOOK_S 1.2
 
-/* long: for each line, so many kernels of LONG_US; the answer is how long they took, in seconds. */
+/* long: for each line, runs that many kernels of LONG_US; answers how long they took, in seconds. */
 void part_long(const char *argument)
 {
     open_context();
@@ -26,9 +26,9 @@ void part_long(const char *argument)
     }
 }
 
-/* Short kernels one by one for LOOK_S, with a rest before each, in which another one has the GPU again. What each took from
- * its launch, and from the end of the one before, in microseconds: the other one's slice begins there. Returns how
- * many. */
+/* Run short kernels one by one for LOOK_S, with a rest before each, in which the other process gets the GPU again.
+ * `times` is from a kernel's launch to its end, `since` from the end of the kernel before, where the other's slice
+ * begins; both in microseconds. Returns how many there were. */
 static unsigned time_short_ones(double *times, double *since)
 {
     unsigned count = 0;
@@ -90,7 +90,7 @@ void check_slices(const struct check *check)
     part_end(&parts[0]);
     part_end(&parts[1]);
     double slice_us = is_preempted ? median(since, count) - alone_us : LONG_US;
-    /* Two that always want the GPU change places after each slice. */
+    /* Two programs that always want the GPU change places after each slice. */
     double switches = slice_us > 0 ? both_s * 1e6 / slice_us : 0,
            lost_us = switches > 0 ? fmax((both_s - 2 * one_s) * 1e6 / switches, 0) : 0;
     figure("long_work_alone", one_s * 1e3, "ms");
@@ -109,8 +109,8 @@ enum { SMALL_US = 10, BATCH = 32 };
 #define WINDOW_S 1.5
 #define SETTLE_S 0.5
 
-/* small: for each line, "BEGIN END" by now_s(), kernels of SMALL_US, waited for in batches; the answer is how many ended
- * between. */
+/* small: for each line, "BEGIN END" by now_s(), runs kernels of SMALL_US, waiting for each batch; answers how many
+ * ended in between. */
 void part_small(const char *argument)
 {
     open_context();
@@ -130,7 +130,7 @@ void part_small(const char *argument)
     }
 }
 
-/* Launches a second of so many programs, each in a session of `share` (NULL: in none). */
+/* Launches a second of each of `count` programs, each in a session of `share` (NULL: outside). */
 static void run_small(unsigned count, const char *share, double *a_second)
 {
     struct part parts[2];

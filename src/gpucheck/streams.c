@@ -1,6 +1,6 @@
-/* streams.c - how a driver behaves where the scheduling of sessions will depend on it: work of other threads
- * during a capture, waits that are released late, event times of processes that share a card. Most of it is
- * figures without a claim: what a driver does there is what we want to know. */
+/* streams.c - how the driver behaves where the scheduling of sessions depends on it: work of other threads during a
+ * capture, waits that are released late, event times of processes that share a card. Most results are figures
+ * without a claim: we want to know what a driver does. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,8 +48,8 @@ void check_kernels(const struct check *check)
 
 struct other {
     CUcontext context;
-    CUstream stream; /* of the other thread, in no capture */
-    CUevent event;   /* recorded there before */
+    CUstream stream; /* of the other thread, not captured */
+    CUevent event;   /* recorded on that stream before */
     CUdeviceptr memory;
     CUfunction fill;
     CUresult (*act)(struct other *other);
@@ -241,7 +241,7 @@ void check_wait_value(const struct check *check)
 
 enum { KERNELS = 20, KERNEL_US = 2000 };
 
-/* events: for each line, KERNELS kernels of KERNEL_US each; the answer is milliseconds by events. */
+/* events: for each line, KERNELS kernels of KERNEL_US each; answers milliseconds by events. */
 void part_events(const char *argument)
 {
     CUevent begin, end;

@@ -1,8 +1,9 @@
-/* training.c - a training whose session leaves the card in the middle of steps, and whose losses and weights are the same bits as
- * undisturbed: of a program of our own, and of PyTorch.
+/* training.c - a training whose session leaves the card in the middle of steps. Its losses and weights must be the
+ * same bits as without that: for a program of our own, and for PyTorch.
  *
- * A training is a part that answers "step" with "begin" as it begins one, with "back" as the way back begins, and at its end with
- * its loss and the moments of all three by CLOCK_MONOTONIC. "state" has it say what its weights are. */
+ * A training is a part. It answers "step" with "begin" when it begins a step, with "back" when the backward pass
+ * begins, and at the end with the loss and the moments of all three by CLOCK_MONOTONIC. To "state" it answers a
+ * checksum of its weights. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 /* --- A program of our own ---------------------------------------------------------------------------- */
 
 #define LAYERS 16
-#define LAYER_US 2000 /* on the GPU */
+#define LAYER_US 2000 /* time on the GPU */
 
 static struct {
     uint64_t layer_bytes;
@@ -38,7 +39,7 @@ static void add_scaled(float factor, CUdeviceptr from, CUdeviceptr to)
     launch(net.saxpy, (void *[]){&count, &factor, &from, &to});
 }
 
-/* A layer of numbers from 0 to 1, of which no two are alike. */
+/* A layer of numbers from 0 to 1, different from every other layer. */
 static CUdeviceptr make_layer(float *numbers, uint32_t *state)
 {
     CUdeviceptr layer;
@@ -69,7 +70,8 @@ static void make_net(void)
     free(numbers);
 }
 
-/* The host waits for each layer, as programs do that launch little at a time: so it is in the middle when memory leaves. */
+/* The host waits for each layer, like programs that launch little at a time, so it is in the middle of a step when
+ * memory leaves. */
 static void wait_layer(void)
 {
     uint64_t microseconds = LAYER_US;
@@ -104,7 +106,7 @@ static uint32_t add_up(CUdeviceptr layer, uint32_t sum)
     return sum;
 }
 
-/* training */
+/* training: as above; its argument is not used. */
 void part_training(const char *argument)
 {
     (void)argument;
@@ -133,8 +135,9 @@ void part_training(const char *argument)
 /* --- The checks -------------------------------------------------------------------------------------- */
 
 #define STEPS_MOST 40
-#define UNDISTURBED 2           /* steps that tell how long one takes; code is loaded in the first */
-#define HITS_LEAST scaled(3, 1) /* of those in which it leaves on the way there, and on the way back */
+#define UNDISTURBED 2 /* steps that show how long one takes; the first one loads code */
+/* steps in which it must leave on the forward pass, and as many on the backward pass */
+#define HITS_LEAST scaled(3, 1)
 
 struct step {
     char loss[LOSS_CHARS];
@@ -146,7 +149,7 @@ static void take_step(struct part *training, struct step *step,
 {
     part_say(training, "step");
     for (unsigned way = 0; way < 2; way++) {
-        part_hear(training); /* that it begins */
+        part_hear(training); /* until it begins this pass */
         if (meanwhile)
             meanwhile(training, way);
     }
@@ -155,7 +158,7 @@ static void take_step(struct part *training, struct step *step,
         fail_and_end("the training says '%s'", training->line);
 }
 
-/* What a step takes on each way, on which of them it is to leave, and when it did. */
+/* The length of each pass of a step, the pass on which the session is to leave, and when it left. */
 static struct {
     double way_s[2], lag_s, told_s, until_s;
     bool is_aimed_back;
@@ -171,11 +174,11 @@ static void leave_and_return(struct part *training, bool is_back)
     moves_order("suspend", training->session);
     aim.until_s = now_s();
     moves_order("resume", training->session);
-    aim.lag_s = (aim.until_s - aim.told_s) / 2; /* its gate closes first, and then its memory leaves */
+    aim.lag_s = (aim.until_s - aim.told_s) / 2; /* the gate closes first, and then the memory leaves */
 }
 
-/* In the session: it leaves in the middle of steps, now on the way there and now on the way back, until both were met. The losses
- * of all steps are in `steps`; the answer is how many there were. */
+/* In the session: it leaves in the middle of steps, on the forward or the backward pass, until each was hit often
+ * enough. `steps` gets the losses of all steps; returns how many there were. */
 static unsigned train_disturbed(struct part *training, struct step *steps)
 {
     unsigned count = 0, met[2] = {0, 0};
@@ -183,7 +186,7 @@ static unsigned train_disturbed(struct part *training, struct step *steps)
         take_step(training, &steps[count], NULL);
     aim.way_s[false] = steps[count - 1].back_s - steps[count - 1].begin_s;
     aim.way_s[true] = steps[count - 1].end_s - steps[count - 1].back_s;
-    moves_order("suspend", training->session); /* host memory has to be made first */
+    moves_order("suspend", training->session); /* host memory must be made first */
     moves_order("resume", training->session);
     srand48((long)(fmod(now_s(), 1e3) * 1e6));
     for (; count < STEPS_MOST && (met[false] < HITS_LEAST || met[true] < HITS_LEAST); count++) {
@@ -221,7 +224,7 @@ static void compare(struct part *undisturbed, struct part *disturbed, const stru
     figure_text("last_loss", "%s", steps[count - 1].loss);
 }
 
-/* "ready", or "not-run" and why. */
+/* Hear "ready", or "not-run" and the reason. */
 static void hear_ready(struct part *training, bool in_session)
 {
     static const char no[] = "not-run ";

@@ -1,4 +1,4 @@
-/* waits.c - programs whose work is in flight when they end, and programs that wait for each other, while gates close. */
+/* waits.c - programs that end with work in flight, and programs that wait for each other, while gates close. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 /* --- Exits ----------------------------------------------------------------------------------------- */
 
-/* leave: ends as programs do, by returning from main, with 40 ms of work before the GPU. */
+/* leave: ends like a program that returns from main, with 40 ms of work left for the GPU. */
 void part_leave(const char *argument)
 {
     open_context();
@@ -21,7 +21,8 @@ void part_leave(const char *argument)
     part_tell("leaving");
 }
 
-/* A session of a share, kept by a process that holds a little of its memory; and one that always wants the GPU. */
+/* Start a session with a share, kept by a process that holds a little memory, and a rival that always wants the
+ * GPU. */
 static void start_company(struct part *keeper, struct part *rival)
 {
     work_calibrate();
@@ -50,7 +51,7 @@ void check_exits(const struct check *check)
         part_start(&leaver, PART_BESIDE(&keeper), "leave", "");
         part_hear(&leaver);
         double begin_s = now_s();
-        part_end(&leaver); /* or the check has failed */
+        part_end(&leaver); /* a bad end fails the check */
         longest_s = fmax(longest_s, now_s() - begin_s);
     }
     end_company(&keeper, &rival);
@@ -62,8 +63,8 @@ void check_exits(const struct check *check)
 
 enum { ROUNDS = 400, ROUND_US = 200 };
 
-/* rank NUMBER:FILE: for each line, rounds of work after each of which it waits for the other rank's, by a word each in
- * the file; the answer is the median, the 99th percentile and the longest round in microseconds. */
+/* rank NUMBER:FILE: for each line, rounds of work; after each it waits for the other rank's round, through a word
+ * of each in the file. Answers the median, the 99th percentile and the longest round in microseconds. */
 void part_rank(const char *argument)
 {
     static double times[ROUNDS];
@@ -104,7 +105,7 @@ void part_rank(const char *argument)
     }
 }
 
-/* Both do their rounds; the slower one's times. */
+/* Both run their rounds; reports the times of the slower one. */
 static void run_ranks(struct part *ranks, const char *where)
 {
     double times[2][3];

@@ -6,8 +6,9 @@
 #include "gpucheck/checks.h"
 #include "gpucheck/part.h"
 
-#define STEPS_PER_US "GPU_CHECK_STEPS_PER_US" /* for our parts */
-#define LENGTH_MS 4.0f                        /* of a kernel that is measured: far more than events err by */
+#define STEPS_PER_US "GPU_CHECK_STEPS_PER_US" /* how the parts learn it */
+/* of a measured kernel: far longer than the error of events */
+#define LENGTH_MS 4.0f
 enum { TRIES = 5 };
 
 static double steps_per_us;
@@ -32,7 +33,7 @@ float work_time_steps(uint64_t steps)
     work_launch_steps(steps, NULL);
     must(cuEventRecord(end, NULL));
     must(cuEventSynchronize(end));
-    must(cuEventElapsedTime(&ms, begin, end)); /* the later form is of CUDA 12.8 */
+    must(cuEventElapsedTime(&ms, begin, end)); /* the newer form came with CUDA 12.8 */
     must(cuEventDestroy_v2(begin));
     must(cuEventDestroy_v2(end));
     return ms;
@@ -53,7 +54,7 @@ void work_calibrate_here(void)
     uint64_t steps = 1 << 12;
     while (work_time_steps(steps) < LENGTH_MS && steps < (UINT64_C(1) << 40))
         steps *= 2;
-    /* The difference of two lengths: what goes before and after a kernel is in both. */
+    /* The difference of two lengths, as both contain what happens before and after a kernel. */
     float more_ms = quickest(2 * steps) - quickest(steps);
     if (!(more_ms > 0))
         fail_and_end("a kernel of %llu steps takes no longer than one of half as many", 2ULL * steps);
@@ -63,7 +64,7 @@ void work_calibrate_here(void)
     setenv(STEPS_PER_US, text, 1);
 }
 
-/* calibrate: the answer is steps a microsecond. */
+/* calibrate: answers the steps in a microsecond. */
 void part_calibrate(const char *argument)
 {
     open_context();

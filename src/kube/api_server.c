@@ -12,7 +12,7 @@
 #define TOKEN_MAX 16384
 #define ANSWER_MAX (8u << 20)
 
-/* The token as it is now; an empty file is an error. */
+/* Read the token anew; an empty file is an error. */
 static int read_token(const struct api_place *place, char token[static TOKEN_MAX], struct error *error)
 {
     cleanup_file FILE *file = fopen(place->token_file, "re");

@@ -12,7 +12,7 @@
 
 #define TOKEN_MAX 16384
 
-/* One request, on the stack of the task that waits for it. */
+/* One request. It is on the stack of the task that waits for it. */
 struct asking {
     LIST_ENTRY(asking) next;
     const struct ask_question *question;
@@ -21,7 +21,7 @@ struct asking {
     CURLcode code;
     bool is_cancelled;
     bool is_line_wrong;
-    char *bytes; /* of the answer; of a stream, the line that is not whole yet */
+    char *bytes; /* of the answer; of a stream, the line that is not complete yet */
     size_t length;
     json_t *answer;
 };
@@ -42,7 +42,7 @@ static void finish(struct asking *asking)
     task_wake(asking->task);
 }
 
-/* Wake those that are done. A task that goes on may ask anew, or close everything. */
+/* Wake the tasks whose requests are done. A task that goes on may send another request, or close the asker. */
 static void wake_done(struct asker *asker)
 {
     CURLMsg *message;
@@ -54,7 +54,7 @@ static void wake_done(struct asker *asker)
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&asking);
         asking->code = message->data.result;
         curl_multi_remove_handle(asker->multi, asking->curl);
-        /* Parsed here, as a task's stack is small. */
+        /* Parsed here, as the task's stack is small. */
         if (!asking->question->take && asking->code == CURLE_OK && asking->length)
             asking->answer = json_loadb(asking->bytes, asking->length, 0, NULL);
         finish(asking);
@@ -148,7 +148,7 @@ void asker_close(struct asker *asker)
 
 /* --- Asking ---------------------------------------------------------------------------------------- */
 
-/* Hand on each whole line of a stream; 0 bytes are taken where it is to end. */
+/* Hand on each complete line of a stream. False ends the stream. */
 static bool take_lines(struct asking *asking)
 {
     const struct ask_question *question = asking->question;
@@ -208,7 +208,7 @@ static void prepare(struct asking *asking, const char *sent, struct curl_slist *
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)question->timeout_ms);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, 5000L);
-    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L); /* a server that went without a word */
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L); /* notice a server that went away silently */
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, 20L);
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPINTVL, 10L);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, question->method);
@@ -222,7 +222,7 @@ static void prepare(struct asking *asking, const char *sent, struct curl_slist *
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, sent);
 }
 
-/* What came of it: the status, or why there is no answer. */
+/* The result of a request: the status, or why there is no answer. */
 static int judge(const struct asking *asking, struct error *error)
 {
     const struct ask_question *question = asking->question;
@@ -234,7 +234,7 @@ static int judge(const struct asking *asking, struct error *error)
     if (asking->is_line_wrong)
         return error_set(error, EPROTO, NULL, "%s at %.200s sent something else than JSON", question->who,
                          where);
-    /* A stream that we end ourselves has been answered. */
+    /* The write error of a stream that `take` ended is not a failure. */
     if (asking->code != CURLE_OK && !(question->take && asking->code == CURLE_WRITE_ERROR && status == 200))
         return error_set(error, asking->code == CURLE_COULDNT_CONNECT ? ENOTCONN : EIO, NULL,
                          "cannot ask %s at %.200s: %s", question->who, where,

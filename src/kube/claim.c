@@ -24,7 +24,7 @@ int claim_parse_quantity(const char *text, uint64_t *number, struct error *error
                     {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50}, {"Ei", 0x1p60}};
     const char *rest = text + strspn(text, "0123456789.");
     char *end = NULL;
-    /* "1e3" is a number, "1E" is one with a suffix. */
+    /* "1e3" has an exponent, "1E" a suffix. */
     if ((*rest == 'e' || *rest == 'E') &&
         (isdigit((unsigned char)rest[1]) ||
          ((rest[1] == '+' || rest[1] == '-') && isdigit((unsigned char)rest[2]))))
@@ -64,7 +64,7 @@ static json_t *find_gpu(const json_t *gpus, const char *device)
 
 /* --- Devices --------------------------------------------------------------------------------------- */
 
-/* What was consumed of a capacity: 1, or 0 when nothing is said about it. */
+/* What was consumed of a capacity. Returns 1, or 0 if the result says nothing about it. */
 static int consumed(const json_t *result, const char *capacity, uint64_t *number, struct error *error)
 {
     const json_t *all = json_object_get(result, "consumedCapacity");
@@ -85,9 +85,9 @@ static int consumed(const json_t *result, const char *capacity, uint64_t *number
 
 struct reading {
     const json_t *gpus;
-    json_t *bytes, *cores; /* by GPU's UUID; cores of 100 */
+    json_t *bytes, *cores; /* sums by the GPU's UUID; cores are hundredths of a GPU */
     json_t *devices;
-    bool has_admin; /* one of them */
+    bool has_admin; /* at least one device has admin access */
 };
 
 static void add_to(json_t *sums, const char *uuid, uint64_t more)
@@ -96,7 +96,7 @@ static void add_to(json_t *sums, const char *uuid, uint64_t more)
     json_object_set_new(sums, uuid, json_integer(before + (json_int_t)more));
 }
 
-/* What each GPU of the claim has, together. */
+/* The cores that each GPU of the claim has; they must be the same on all of them. */
 static int read_cores(const struct reading *reading, uint64_t *cores, struct error *error)
 {
     const char *uuid;
@@ -136,7 +136,7 @@ static int read_result(struct reading *reading, const json_t *result, struct err
         reading->has_admin = true;
     } else {
         add_to(reading->bytes, uuid,
-               has_bytes ? bytes : session_number(gpu, "total_bytes")); /* the whole device */
+               has_bytes ? bytes : session_number(gpu, "total_bytes")); /* not said: the whole device */
         add_to(reading->cores, uuid, cores < UINT32_MAX ? cores : UINT32_MAX);
     }
     json_t *entry = json_pack("{s:s,s:s,s:s,s:s}", "request", session_text(result, "request"), "pool",
@@ -171,10 +171,11 @@ static int read_results(struct reading *reading, const json_t *allocation, struc
 
 struct config {
     struct share share;
-    const char *priority; /* NULL: not said */
+    const char *priority; /* NULL: not given */
     const char *oversubscribe;
-    uint64_t host_bytes, idle_seconds; /* 0: not said */
-    uint64_t limit_bytes;              /* on each GPU, above what is counted; 0: as much as that */
+    uint64_t host_bytes, idle_seconds; /* 0: not given */
+    /* on each GPU, at least what the scheduler counted; 0: exactly that */
+    uint64_t limit_bytes;
 };
 
 static int read_part(const json_t *value, const char *key, uint32_t *part, struct error *error)
@@ -201,7 +202,7 @@ static int read_parameter(struct config *config, const char *key, const json_t *
 {
     const char *text = json_string_value(value);
     if (strcmp(key, "minimumShare") == 0 && text && strcmp(text, "0%") == 0) {
-        config->share.min = 0; /* nothing is promised */
+        config->share.min = 0; /* no minimum is promised */
         return 0;
     }
     if (strcmp(key, "minimumShare") == 0)
@@ -209,7 +210,7 @@ static int read_parameter(struct config *config, const char *key, const json_t *
     if (strcmp(key, "maximumShare") == 0)
         return read_part(value, key, &config->share.max, error);
     if (strcmp(key, "priority") == 0 && text) {
-        config->priority = text; /* the daemon judges it */
+        config->priority = text; /* the daemon checks it */
         return 0;
     }
     if (strcmp(key, "apiVersion") == 0 && text && strcmp(text, CLAIM_CONFIG_VERSION) == 0)
@@ -217,7 +218,7 @@ static int read_parameter(struct config *config, const char *key, const json_t *
     if (strcmp(key, "kind") == 0 && text && strcmp(text, CLAIM_CONFIG_KIND) == 0)
         return 0;
     if (strcmp(key, "oversubscribe") == 0 && text) {
-        config->oversubscribe = text; /* and this */
+        config->oversubscribe = text; /* the daemon checks this too */
         return 0;
     }
     if (strcmp(key, "hostMemory") == 0 && text)
@@ -234,7 +235,7 @@ static int read_parameter(struct config *config, const char *key, const json_t *
         key);
 }
 
-/* Classes' configurations come before the claim's own, which win. */
+/* The classes' configurations come before the claim's own, which therefore wins. */
 static int read_configs(struct config *config, const json_t *allocation, struct error *error)
 {
     size_t i;
@@ -257,7 +258,8 @@ static int read_configs(struct config *config, const json_t *allocation, struct 
     return 0;
 }
 
-/* More than the scheduler counted is for memory that can leave the card: it takes turns with others'. */
+/* A limit above what the scheduler counted is only for memory that can leave the card, which then takes turns with
+ * others'. */
 static int check_limit(const struct config *config, const struct reading *reading, struct error *error)
 {
     const char *uuid;

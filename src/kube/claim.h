@@ -1,4 +1,4 @@
-/* claim.h - a ResourceClaim that the scheduler has allocated, read for this node's part of it. Nothing is asked here. */
+/* claim.h - reads a ResourceClaim that the scheduler has allocated, for this node's part of it. Sends no requests. */
 #pragma once
 
 #include <jansson.h>
@@ -13,12 +13,12 @@
 /* A Kubernetes quantity ("4Gi", "1500M", "25", "2.5e9"), rounded up to a whole number. */
 int claim_parse_quantity(const char *text, uint64_t *number, struct error *error);
 
-/* What a GPU is called as a device: its UUID in small letters. The caller frees it. */
+/* The name of a GPU as a device: its UUID in lower case. The caller frees it. */
 char *claim_device_name(const char *uuid);
 
-/* The session that `claim` asks for, as the body of a POST, and its devices: an array of {request, pool, device, uuid, share_id}.
- * A claim with admin access, which sees GPUs and takes nothing of them, asks for none: then the body is NULL. `gpus` are this
- * node's. Fails where the claim has another UID than `uid`, is not allocated, or asks for what cannot be. The
- * caller drops both. */
+/* Sets `*body` to a POST for the session that `claim` asks for, and `*devices` to its devices: an array of
+ * {request, pool, device, uuid, share_id}. A claim with admin access, which looks at GPUs and takes nothing of
+ * them, needs no session: then the body is NULL. `gpus` are this node's. Fails if the claim has another UID than
+ * `uid`, is not allocated, or asks for something impossible. The caller drops both. */
 int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t **body, json_t **devices,
                struct error *error);

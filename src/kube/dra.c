@@ -16,17 +16,18 @@
 #include "kube/resource_slices.h"
 #include "kube/watchers.h"
 
-#define HEALTH_NS (UINT64_C(10) * 1000000000) /* the kubelet takes what is older than 30 s for unknown */
+/* after 30 s without news the kubelet takes a device's health as unknown */
+#define HEALTH_NS (UINT64_C(10) * 1000000000)
 
 struct dra {
-    struct kubelet *kubelet; /* first: dra_claims.h */
+    struct kubelet *kubelet; /* must be first: dra_claims.h */
     struct grpc_server *server, *registration;
     char socket[PATH_MAX], registration_socket[PATH_MAX];
     bool is_registered;
     bool is_failure_told;
     struct watchers watchers; /* kubelets that follow the devices' health */
-    uint64_t health_ns;       /* when they are told again */
-    char *told;               /* the GPUs as they were then */
+    uint64_t health_ns;       /* when to tell them again, at the latest */
+    char *told;               /* the GPUs as they were told last */
 };
 
 /* --- Registration ---------------------------------------------------------------------------------- */
@@ -101,7 +102,7 @@ static void watch_health(void *context, struct grpc_call *call, const uint8_t *m
     watchers_add(&dra->watchers, call, tell_health, dra);
 }
 
-/* When something is other than before, and from time to time. */
+/* Tell the watchers when something changed, and otherwise every HEALTH_NS. */
 static void tell_watchers(struct dra *dra)
 {
     json_t *devices = resource_slices_devices(dra->kubelet->gpus);
@@ -156,7 +157,7 @@ void dra_tick(struct kubelet *kubelet)
     if (!dra || !kubelet->is_daemon_known)
         return;
     tell_watchers(dra);
-    /* Claims first: the kubelet calls as soon as it has seen the other. */
+    /* The socket for claims comes first, as the kubelet calls it as soon as it sees the registration socket. */
     if (keep_server(dra, dra->socket, methods, &dra->server, &error) < 0 ||
         keep_server(dra, dra->registration_socket, registration_methods, &dra->registration, &error) < 0)
         tell_failure(dra, &error);

@@ -38,16 +38,16 @@ static void name_session(const char *uid, char session[static 64], char file[sta
     snprintf(file, 80, "gpuslice-claim-%.56s", uid);
 }
 
-/* What one claim came to. */
+/* The result for one claim. */
 struct outcome {
-    json_t *devices;    /* of one that was prepared */
-    struct error error; /* status 0: it went well */
+    json_t *devices;    /* of a prepared claim */
+    struct error error; /* status 0: success */
 };
 
-/* Each device of a claim has a CDI name of its own, UID-N, that leads to all of it. The kubelet takes names for the IDs of devices,
- * and cannot write a pod's status where one comes twice; and one that was restarted asks again, and adds the answer to what
- * it has. So whoever asks again is given new names, and the old ones stay good. How many there are is kept beside the kubelet's own
- * books: CDI's folder is empty when the machine has started again. */
+/* Each device of a claim has a CDI name of its own, UID-N, and each name leads to the whole claim. The kubelet
+ * takes the names for device IDs and cannot write a pod's status if one occurs twice; after a restart it asks again
+ * and adds the answer to what it has. So a repeated request gets new names, and the old ones stay valid. The number
+ * of names is stored beside the kubelet's own records, as CDI's folder is empty after a reboot. */
 #define NAMES_MOST 128u
 
 static int names_path(const struct kubelet *kubelet, const char *uid, char path[static PATH_MAX],
@@ -70,7 +70,7 @@ static unsigned count_names(const struct kubelet *kubelet, const char *uid)
     return count < NAMES_MOST ? count : NAMES_MOST;
 }
 
-/* Before anybody is told of them. */
+/* Store the number of names, before anybody learns the names. */
 static int keep_names(const struct kubelet *kubelet, const char *uid, unsigned count, struct error *error)
 {
     char path[PATH_MAX], draft[PATH_MAX + 8];
@@ -94,7 +94,7 @@ static void forget_names(const struct kubelet *kubelet, const char *uid)
         unlink(path);
 }
 
-/* Those before `first` were given earlier. Returns all of them, and sets each device's. */
+/* Names before `first` were given earlier. Returns all names, and sets that of each device. */
 static json_t *name_devices(json_t *devices, const char *uid, unsigned first)
 {
     json_t *names = json_array(), *device;
@@ -110,7 +110,7 @@ static json_t *name_devices(json_t *devices, const char *uid, unsigned first)
     return names;
 }
 
-/* `body` is consumed. */
+/* Consumes `body`. */
 static int make_devices(struct kubelet *kubelet, const char *uid, json_t *body, json_t *devices,
                         struct error *error)
 {
@@ -164,18 +164,18 @@ static int unprepare(struct kubelet *kubelet, const Kubelet__Claim *claim, struc
 
 /* --- The methods ----------------------------------------------------------------------------------- */
 
-/* A call about claims, and the task that does it. */
+/* A call about claims, and the task that handles it. */
 struct claims_job {
     struct kubelet *kubelet;
-    struct grpc_call *call; /* NULL: the kubelet has gone, and asks again */
-    bool is_prepare;        /* else they are unprepared */
+    struct grpc_call *call; /* NULL: the kubelet has gone, and will ask again */
+    bool is_prepare;        /* false: unprepare */
     Kubelet__ClaimsRequest *request;
-    struct outcome *outcomes; /* one a claim */
+    struct outcome *outcomes; /* one for each claim */
 };
 
 static void answer_claims(const struct claims_job *job);
 
-/* A claim that is being prepared is not unprepared meanwhile. What nobody waits for any more is not begun. */
+/* A claim is not unprepared while it is being prepared. Nothing is started after the kubelet has gone. */
 static void do_claim(const struct claims_job *job, size_t i)
 {
     const Kubelet__Claim *claim = job->request->claims[i];
@@ -252,17 +252,17 @@ void dra_claims_unprepare(void *context, struct grpc_call *call, const uint8_t *
 
 /* --- The answers ------------------------------------------------------------------------------------ */
 
-/* One claim's part of either answer; strings are in its outcome, in itself, or the request's. */
+/* One claim's part of either answer. Its strings belong to the outcome, to this struct, or to the request. */
 struct answered {
     Kubelet__PrepareEntry prepare;
     Kubelet__PreparedClaim prepared;
     Kubelet__UnprepareEntry unprepare;
     Kubelet__UnpreparedClaim unprepared;
     Kubelet__PreparedDevice *list, **pointers;
-    char **requests, **cdi; /* one a device */
+    char **requests, **cdi; /* one for each device */
 };
 
-/* "request/subrequest": the container names the first. */
+/* "request/subrequest": the container names the part before the slash. */
 static char *base_request(const char *request)
 {
     char *base = strdup(request);
@@ -324,7 +324,7 @@ static void begin_answer(struct answered *one, char *uid, struct error *error)
         one->prepared.error = one->unprepared.error = error->message;
 }
 
-/* Every claim has an answer: one that fails fails alone. */
+/* Each claim has an answer of its own: the failure of one does not affect the others. */
 static void answer_claims(const struct claims_job *job)
 {
     size_t count = job->request->n_claims;

@@ -1,10 +1,11 @@
-/* dra_claims.h - the kubelet's calls about claims: each is prepared by making its session, and unprepared by ending it. */
+/* dra_claims.h - the kubelet's calls about claims. Preparing a claim makes its session, unpreparing it ends the
+ * session. */
 #pragma once
 
 #include "kube/grpc.h"
 #include "kube/kubelet.h"
 
-/* Below the kubelet's folder: what is known of claims and must outlive the machine's start, a file each. */
+/* Below the kubelet's folder: what must survive a reboot, one file for each claim. */
 #define DRA_CLAIMS_FOLDER "plugins/gpu.gpuslice.io/claims"
 
 /* Methods (grpc.h) whose context begins with a `struct kubelet *`. */

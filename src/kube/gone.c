@@ -10,11 +10,12 @@
 #include "kube/node.h"
 #include "kube/slice_ids.h"
 
-#define GRACE_SECONDS 15 /* until a container that was given slices is listed, and a kubelet knows its pods */
+/* enough for a container with slices to be listed, and for a new kubelet to learn its pods */
+#define GRACE_SECONDS 15
 
 bool gone_may_be_told(const char *path)
 {
-    static struct stat seen; /* there is one kubelet here */
+    static struct stat seen; /* one is enough, as there is one kubelet */
     static uint64_t since_ns;
     struct stat status;
     if (stat(path, &status) < 0)
@@ -37,7 +38,8 @@ static bool is_young(const json_t *session)
     return age >= 0 && age < GRACE_SECONDS;
 }
 
-/* Programs that run are in a container that does, as those of init containers, which the kubelet lists never. */
+/* A session with running programs is kept, as their container runs too: init containers do, and the kubelet never
+ * lists them. */
 static bool may_have_gone(const json_t *session, const json_t *wanted)
 {
     const char *name = session_text(session, "name");
@@ -45,7 +47,7 @@ static bool may_have_gone(const json_t *session, const json_t *wanted)
            !is_young(session) && json_array_size(json_object_get(session, "processes")) == 0;
 }
 
-/* Of a pod that was made anew under its name. */
+/* Whether another container has the session's place: that of a pod that was made again under the same name. */
 static bool has_follower(const json_t *session, const json_t *wanted)
 {
     const char *name;
@@ -60,7 +62,7 @@ static bool has_follower(const json_t *session, const json_t *wanted)
     return false;
 }
 
-/* As the API server has it. 1: it has gone; 0: not; negative: nobody knows. */
+/* Ask the API server. 1: the pod has gone; 0: it has not; negative: unknown. */
 static int ask_whether_pod_has_gone(struct kubelet *kubelet, const json_t *session)
 {
     char path[64 + 2 * 253];

@@ -119,7 +119,7 @@ static struct grpc_call *submit_request(struct grpc_connection *connection, cons
     struct grpc_call *call = grpc_call_new(connection, 0);
     if (!call || !grpc_call_append(call, message, bytes))
         return NULL;
-    call->is_ended = true; /* one message is all */
+    call->is_ended = true; /* the request is one message */
     const nghttp2_data_provider provider = {.source.ptr = call, .read_callback = grpc_call_read_out};
     call->stream = nghttp2_submit_request(connection->session, NULL, headers,
                                           sizeof(headers) / sizeof(headers[0]), &provider, call);

@@ -66,7 +66,7 @@ void grpc_connection_close(struct grpc_connection *connection)
         connection->is_broken = true;
         return;
     }
-    connection->is_busy = true; /* who is told below may not come back here */
+    connection->is_busy = true; /* the callbacks below must not close it again */
     while (!LIST_EMPTY(&connection->calls)) {
         grpc_call_gone(LIST_FIRST(&connection->calls));
         grpc_call_free(LIST_FIRST(&connection->calls));
@@ -85,7 +85,7 @@ void grpc_connection_close(struct grpc_connection *connection)
 void grpc_connection_flush(struct grpc_connection *connection)
 {
     if (connection->is_busy)
-        return; /* done when nghttp2 returns */
+        return; /* sent when nghttp2 returns */
     connection->is_busy = true;
     int result = nghttp2_session_send(connection->session);
     connection->is_busy = false;

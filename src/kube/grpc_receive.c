@@ -3,7 +3,7 @@
 
 #include "kube/grpc_connection.h"
 
-/* The first whole message of what has come: 1, or 0 when there is none yet, or -1 when there can be none. */
+/* The first complete message in the received bytes. 1; 0 if it is not complete yet; -1 if it is not valid. */
 static int first_message(const struct grpc_call *call, const uint8_t **message, size_t *bytes)
 {
     const uint8_t *in = call->in;
@@ -22,7 +22,7 @@ static void drop_first_message(struct grpc_call *call, size_t bytes)
     memmove(call->in, call->in + PREFIX_BYTES + bytes, call->in_bytes);
 }
 
-/* "5S", "100m": up to eight digits and a unit. 0: none, or not understood. */
+/* "5S", "100m": up to eight digits and a unit. 0 if it cannot be read. */
 static uint64_t parse_timeout(const uint8_t *value, size_t length)
 {
     static const struct {
@@ -44,7 +44,7 @@ static uint64_t parse_timeout(const uint8_t *value, size_t length)
     }
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
         if ((char)value[length - 1] == units[i].unit) {
-            uint64_t usec = number * units[i].nanoseconds / 1000; /* at most 1e8 hours: fits */
+            uint64_t usec = number * units[i].nanoseconds / 1000; /* at most 1e8 hours, which fits */
             return usec ? usec : 1;
         }
     return 0;
@@ -94,13 +94,13 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     else if (is_header(name, name_length, "grpc-timeout"))
         call->timeout_usec = parse_timeout(value, length);
     else if (is_header(name, name_length, "grpc-status") && !call->connection->server)
-        call->status = (enum grpc_status)atoi((const char *)value); /* nghttp2 ends it with a zero */
+        call->status = (enum grpc_status)atoi((const char *)value); /* nghttp2 puts a zero after it */
     else if (is_header(name, name_length, "grpc-message") && !call->connection->server)
         decode_text((const char *)value, call->text);
     return 0;
 }
 
-/* Hand messages of an answer on as they come. False: it breaks the protocol. */
+/* Hand on the messages of an answer as they come. False if they break the protocol. */
 static bool take_answers(struct grpc_call *call)
 {
     const uint8_t *message;
@@ -187,7 +187,7 @@ static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t co
     grpc_call_gone(call);
     if (connection->request) {
         grpc_request_ended(connection, call->status, call->text);
-        connection->is_broken = true; /* it was for this one */
+        connection->is_broken = true; /* the connection was only for this request */
     }
     nghttp2_session_set_stream_user_data(session, stream, NULL);
     grpc_call_free(call);

@@ -2,7 +2,7 @@
 
 #include "kube/grpc_connection.h"
 
-/* grpc-message is percent-encoded. */
+/* gRPC wants grpc-message percent-encoded. */
 static void encode_text(const char *text, char encoded[static 3 * TEXT_MAX])
 {
     char *at = encoded;
@@ -59,7 +59,7 @@ bool grpc_call_append(struct grpc_call *call, const void *message, size_t bytes)
     return true;
 }
 
-/* Headers first, and then whatever there is to send. */
+/* Send the headers first; later calls go on with the data. */
 static void begin_answer(struct grpc_call *call)
 {
     nghttp2_session *session = call->connection->session;

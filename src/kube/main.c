@@ -1,4 +1,4 @@
-/* gpuslice-kubelet: options, start, end. */
+/* gpuslice-kubelet: options, start and end. */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include "kube/tasks.h"
 
 #define TICK_USEC UINT64_C(1000000)
-#define LOOK_NS (UINT64_C(3) * 1000000000) /* between two looks at the GPUs */
+#define LOOK_NS (UINT64_C(3) * 1000000000) /* between two requests for the GPUs */
 #define RETRY_NS (UINT64_C(1) * 1000000000)
 #define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount/"
 
@@ -76,7 +76,7 @@ static int wrong(const char *option, const char *message)
     return 2;
 }
 
-/* Returns -1 to go on, else the exit status. */
+/* Returns -1 to go on; otherwise the exit status. */
 static int take_option(struct kubelet_options *chosen, int letter, const char *value)
 {
     struct error error;
@@ -100,7 +100,7 @@ static int take_option(struct kubelet_options *chosen, int letter, const char *v
                    ? wrong("slice-compute", error.message)
                    : -1;
     case 'o':
-        if (!value || strcmp(value, "true") == 0) /* as the chart's value may be */
+        if (!value || strcmp(value, "true") == 0) /* the chart's value may be `true` */
             value = "swap";
         return session_engine_parse(value, &chosen->slice_engine)
                    ? -1
@@ -151,7 +151,7 @@ static int parse_options(struct kubelet_options *chosen, int count, char **argum
     for (size_t i = 0; i < OPTION_COUNT; i++)
         table[i] = (struct option){
             .name = options[i].name, .has_arg = has_argument(options[i].argument), .val = options[i].letter};
-    opterr = 0; /* we say it, in one line */
+    opterr = 0; /* we print the message ourselves, in one line */
     for (int letter; status == -1 && (letter = getopt_long(count, arguments, ":", table, NULL)) != -1;) {
         if (letter == ':' || letter == '?') {
             fprintf(stderr, "gpuslice-kubelet: '%.80s' %s; try 'gpuslice-kubelet --help'\n",
@@ -169,7 +169,7 @@ static int parse_options(struct kubelet_options *chosen, int count, char **argum
     return status;
 }
 
-/* What pods are told of their API server. */
+/* The API server that Kubernetes names in a pod's environment. */
 static void find_api_server(struct api_place *api)
 {
     static char url[300];
@@ -218,7 +218,7 @@ static void look(void *context)
     kubelet_look_soon(kubelet);
 }
 
-/* One look at a time: a daemon that hangs holds up nothing but this. */
+/* Only one request at a time: a daemon that hangs delays nothing else. */
 static void look_at_node(struct kubelet *kubelet)
 {
     static uint64_t looked_ns;

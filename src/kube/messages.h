@@ -1,4 +1,4 @@
-/* messages.h - answers to gRPC calls as protobuf messages. */
+/* messages.h - protobuf messages as answers to gRPC calls. */
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
@@ -7,16 +7,16 @@
 #include "kube/grpc.h"
 #include "kubelet.pb-c.h"
 
-/* `count` elements of zeros, one more for its end, which the caller frees. */
+/* `count` zeroed elements and one more as the end; the caller frees the array. */
 static inline void *message_array(size_t count, size_t bytes)
 {
     void *array = calloc(count + 1, bytes);
     if (!array)
-        abort(); /* started again, with all state in the daemon */
+        abort(); /* we are started again, and the daemon has all state */
     return array;
 }
 
-/* Bytes of a message, which the caller frees; NULL without memory. */
+/* The bytes of a message, which the caller frees; NULL if memory is short. */
 static inline uint8_t *message_pack(const ProtobufCMessage *message, size_t *bytes)
 {
     *bytes = protobuf_c_message_get_packed_size(message);
@@ -37,7 +37,7 @@ static inline void message_send(struct grpc_call *call, const ProtobufCMessage *
     free(packed);
 }
 
-/* The one message of an answer. */
+/* Send the only message of an answer, and end the answer. */
 static inline void message_answer(struct grpc_call *call, const ProtobufCMessage *message)
 {
     message_send(call, message);

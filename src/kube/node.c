@@ -9,11 +9,11 @@
 #include "client/client.h"
 #include "client/session_fields.h"
 
-/* A daemon that is restarted is back sooner. */
+/* A restart of the daemon takes less time. */
 #define DAEMON_GRACE_NS (UINT64_C(10) * 1000000000)
 
 #define TIMEOUT_MS 15000
-#define ANSWER_MAX (64u << 20) /* as client.c */
+#define ANSWER_MAX (64u << 20) /* as in client.c */
 
 int node_request(const struct kubelet *kubelet, const char *method, const char *path, const json_t *body,
                  json_t **answer, struct error *error)
@@ -82,7 +82,7 @@ static bool has_code(const struct error *error, const char *code)
     return error->code && strcmp(error->code, code) == 0;
 }
 
-/* One that is there already, with what its programs need. */
+/* A session that exists, with what its programs need. */
 static int get_session(struct kubelet *kubelet, const char *name, json_t **session, struct error *error)
 {
     json_t *environment = NULL;

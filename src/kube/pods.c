@@ -19,25 +19,26 @@
 #include "kube/slices.h"
 #include "kube/tasks.h"
 
-#define LOOK_NS (UINT64_C(10) * 1000000000) /* between two looks */
-#define SOON_NS (UINT64_C(30) * 1000000000) /* after slices were given, every second */
+#define LOOK_NS (UINT64_C(10) * 1000000000) /* between two requests */
+#define SOON_NS (UINT64_C(30) * 1000000000) /* for so long after slices were given, every second */
 #define TIMEOUT_USEC UINT64_C(5000000)
 
-/* The looks of a process: there is one kubelet here. */
+/* The state of the requests; static, as there is one kubelet. */
 static struct {
     struct kubelet *kubelet;
     struct grpc_request *request;
-    bool is_comparing; /* a task does */
-    bool is_settled;   /* whom the list lacks may have gone */
-    json_t *given;     /* names of sessions that were given since the list was asked for */
+    bool is_comparing; /* a task is comparing */
+    bool is_settled;   /* a container that the list lacks may have gone */
+    /* names of sessions whose slices were given after the list was requested */
+    json_t *given;
     uint64_t looked_ns, soon_ns;
-    json_t *
-        wanted; /* sessions of living containers by name: {namespace, pod, container}; NULL: not a whole list */
+    /* sessions of living containers by name: {namespace, pod, container}; NULL: no complete list */
+    json_t *wanted;
 } pods;
 
 /* --- Annotations ----------------------------------------------------------------------------------- */
 
-/* One more to say; what does not fit is left out. */
+/* Add a problem to the text; what does not fit is left out. */
 __attribute__((format(printf, 2, 3))) static void add_problem(char problems[static PODS_PROBLEMS_TEXT],
                                                               const char *format, ...)
 {
@@ -50,14 +51,14 @@ __attribute__((format(printf, 2, 3))) static void add_problem(char problems[stat
     va_end(arguments);
 }
 
-/* What an annotation asks for is set in `wish`; what cannot be read is a problem. */
+/* Annotations that can be read are added to `wish`, others to `problems`. */
 struct reading {
     json_t *wish;
     const json_t *gpus;
     char *problems;
 };
 
-/* Of each GPU; the slices of one may be more than those of another. */
+/* The limit on each GPU, which cannot grow; a GPU with fewer of the session's slices has a lower one. */
 static void set_memory(const struct reading *reading, const char *annotation, const char *text)
 {
     uint64_t bytes;
@@ -157,7 +158,7 @@ static void refuse_speed(const struct reading *reading, const char *annotation, 
                 annotation);
 }
 
-/* Ours, and what other systems for sharing GPUs call the same. Later rows win. */
+/* Our annotations, and the names that other GPU sharing systems have for the same. Later rows win. */
 static const struct {
     const char *annotation;
     void (*read)(const struct reading *reading, const char *annotation, const char *text);
@@ -193,7 +194,7 @@ json_t *pods_wish(const json_t *annotations, const json_t *gpus, char problems[s
     return NULL;
 }
 
-/* In the log, and as an event of the pod's, where whoever wrote it looks. */
+/* Tell in the log, and as an event of the pod, where its author will look. */
 static void tell_problems(struct kubelet *kubelet, const json_t *pod, const json_t *container,
                           const char *problems)
 {
@@ -297,7 +298,8 @@ static bool has_session(const json_t *sessions, const char *name)
     return false;
 }
 
-/* A CDI specification outlives its session where somebody else ended that, or where the daemon or the plug-in was killed while it did. */
+/* A CDI specification may outlive its session, when somebody else ended the session, or when the daemon or the
+ * plug-in was killed while it did. */
 static void remove_stale_specifications(const struct kubelet *kubelet, const json_t *sessions)
 {
     cleanup_dir DIR *folder = opendir(kubelet->options.cdi_dir);
@@ -313,7 +315,7 @@ static void remove_stale_specifications(const struct kubelet *kubelet, const jso
     }
 }
 
-/* Slices can be given while the API server is asked, and not while sessions end. */
+/* Slices can be given while the API server is asked, but not while sessions are ended. */
 static void compare(void *context)
 {
     struct kubelet *kubelet = context;
@@ -380,7 +382,7 @@ static void on_end(void *context, enum grpc_status status, const char *text)
     pods.is_comparing = true;
     if (status == GRPC_OK && pods.wanted && task_start(compare, pods.kubelet))
         return;
-    pods.is_comparing = false; /* nobody knows who has gone */
+    pods.is_comparing = false; /* without a list, nobody knows which containers have gone */
     json_decref(pods.wanted);
     pods.wanted = NULL;
 }

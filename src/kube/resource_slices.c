@@ -13,12 +13,12 @@
 #include "kube/tasks.h"
 
 #define PATH "/apis/resource.k8s.io/v1/resourceslices"
-#define SEEN                                                                                                 \
-    "gpu.gpuslice.io/devices" /* an annotation: what the devices were made from, as the server writes quantities anew */
-#define DEFAULT_PARTS 10 /* who asks for no memory or cores gets a tenth */
+/* an annotation: what the devices were made from; the server rewrites quantities, so they cannot be compared */
+#define SEEN "gpu.gpuslice.io/devices"
+#define DEFAULT_PARTS 10 /* a claim that asks for no memory or cores gets a tenth */
 #define MEMORY_STEP (UINT64_C(1) << 20)
 
-/* As semantic versions are: three numbers without zeros before them. "" where it is none. */
+/* A semantic version: three numbers without leading zeros. "" if `text` does not begin with a number. */
 static void make_version(const char *text, char version[static 40])
 {
     unsigned parts[3] = {0};
@@ -42,7 +42,7 @@ static void add_version(json_t *attributes, const char *name, const char *text)
 
 static json_t *attributes_of(const json_t *gpu)
 {
-    char model[65], root[PCI_ROOT_TEXT]; /* as long as an attribute may be */
+    char model[65], root[PCI_ROOT_TEXT]; /* the longest that an attribute may be */
     const char *address = session_text(gpu, "pci_address");
     bool is_simulated = json_is_true(json_object_get(gpu, "simulated"));
     int node = is_simulated ? -1 : pci_numa_node("/sys", address);
@@ -106,16 +106,16 @@ static json_t *slice_of(const struct kubelet *kubelet, json_t *devices, const ch
 
 /* --- What the server has --------------------------------------------------------------------------- */
 
-/* The looks of a process: there is one kubelet here. */
+/* The state of the watch; static, as there is one kubelet. */
 static struct {
     struct kubelet *kubelet;
-    json_t *seen;      /* slices of this node and driver by name, as the server said last; NULL: not known */
-    char version[128]; /* where a watch goes on */
-    bool is_following; /* a task does */
+    json_t *seen;      /* slices of this node and driver by name, as the server last told; NULL: unknown */
+    char version[128]; /* where the watch goes on */
+    bool is_following; /* a task is following */
     bool is_publishing;
     bool is_expired;
-    uint64_t retry_ns;       /* not before; 0: at once */
-    uint64_t offer_again_ns; /* where the server left something out */
+    uint64_t retry_ns;       /* do not publish before; 0: at once */
+    uint64_t offer_again_ns; /* when to try again if the server left something out */
     bool is_loss_told;
     bool is_failure_told;
 } slices;
@@ -127,7 +127,7 @@ static void tell_failure(const struct error *error)
     slices.is_failure_told = true;
 }
 
-/* Ask, and want a good status, or the other one. */
+/* Send a request that must end with status 2xx or with `other`. */
 static int must(const char *method, const char *path, const json_t *body, int other, json_t **answer_out,
                 struct error *error)
 {
@@ -179,7 +179,7 @@ static bool take_event(void *context, json_t *event)
     const json_t *metadata = json_object_get(object, "metadata");
     const char *name = session_text(metadata, "name");
     if (strcmp(type, "ERROR") == 0 || !metadata || !slices.seen) {
-        slices.is_expired = true; /* 410: what it remembers begins later */
+        slices.is_expired = true; /* 410: the server no longer remembers so far back */
         return false;
     }
     note_version(metadata);
@@ -192,7 +192,8 @@ static bool take_event(void *context, json_t *event)
     return true;
 }
 
-/* Until the watch ends for a reason of its own; a negative errno where all is to be listed again, after a while. */
+/* Watch until the server ends the watch, then return 0. On a negative errno all slices must be listed again, after
+ * a pause. */
 static int watch_slices(const char *selector, struct error *error)
 {
     char path[1024];
@@ -210,7 +211,7 @@ static int watch_slices(const char *selector, struct error *error)
 
 #define PAUSE_FIRST_MS 500u
 #define PAUSE_MOST_MS 10000u
-#define BRIEF_NS (UINT64_C(5) * 1000000000) /* a watch that ended sooner is not begun again at once */
+#define BRIEF_NS (UINT64_C(5) * 1000000000) /* a pause follows a watch that ended sooner */
 
 static void follow(void *context)
 {
@@ -245,9 +246,10 @@ static void follow(void *context)
 /* --- Publishing ------------------------------------------------------------------------------------ */
 
 #define RETRY_NS (UINT64_C(2) * 1000000000)
-#define OFFER_AGAIN_NS (UINT64_C(10) * 1000000000) /* to a server that may count capacity by then */
+#define OFFER_AGAIN_NS (UINT64_C(10) * 1000000000) /* the server may count capacity by then */
 
-/* The node owns its slices: they end with it. It is no matter where that cannot be said. */
+/* The node owns its slices, so that they are deleted with it. Without an answer about the node the slice has no
+ * owner. */
 static void set_owner(const struct kubelet *kubelet, json_t *slice)
 {
     char path[512];
@@ -269,7 +271,7 @@ static int remove_slice(const char *name, struct error *error)
     return must("DELETE", path, NULL, 404, NULL, error);
 }
 
-/* `slice` is the server's of our name, NULL for none. */
+/* `slice` is the server's slice of our name; NULL: none. */
 static int put_slice(const struct kubelet *kubelet, const json_t *slice, json_t *devices, const char *told,
                      struct error *error)
 {
@@ -295,14 +297,15 @@ static int put_slice(const struct kubelet *kubelet, const json_t *slice, json_t 
     return result;
 }
 
-/* What is to be done to make the server's slices right: ours is kept where there are devices, and others go. */
+/* What must be done to make the server's slices right: ours must exist if there are devices, and others must not. */
 struct difference {
-    json_t *strange; /* names of slices that are to go */
+    json_t *strange; /* names of slices to delete */
     json_t *devices;
-    char *told;         /* the devices as text, as the annotation has it */
-    const json_t *ours; /* the server's; NULL: none */
+    char *told;         /* the devices as text, as in the annotation */
+    const json_t *ours; /* on the server; NULL: none */
     bool is_ours_right;
-    bool is_sharing_lost; /* the server left out what lets claims share a GPU */
+    /* the server left out the fields that let claims share a GPU */
+    bool is_sharing_lost;
 };
 
 static void free_difference(struct difference *difference)
@@ -312,7 +315,7 @@ static void free_difference(struct difference *difference)
     free(difference->told);
 }
 
-/* Whether a server without the feature gate DRAConsumableCapacity stored the slice. */
+/* Whether the slice was stored by a server without the feature gate DRAConsumableCapacity. */
 static bool has_lost_sharing(const json_t *slice)
 {
     json_t *device;
@@ -364,7 +367,7 @@ static bool find_difference(const struct kubelet *kubelet, struct difference *di
     return json_array_size(difference->strange) > 0 || !difference->is_ours_right;
 }
 
-/* What the server answers comes back by the watch. */
+/* The server's slices come back through the watch. */
 static void publish(void *context)
 {
     struct kubelet *kubelet = context;
@@ -373,7 +376,7 @@ static void publish(void *context)
     size_t i;
     json_t *name;
     find_difference(kubelet, &difference);
-    json_t *ours = json_incref((json_t *)difference.ours); /* the watch may change what is seen */
+    json_t *ours = json_incref((json_t *)difference.ours); /* the watch may change slices.seen */
     int result = 0;
     json_array_foreach(difference.strange, i, name)
     {

@@ -9,7 +9,7 @@
 #include "client/session_fields.h"
 #include "kube/messages.h"
 
-#define TIMEOUT_USEC UINT64_C(3000000) /* a socket that nobody serves any more is left where it is */
+#define TIMEOUT_USEC UINT64_C(3000000) /* a socket file may stay when nobody serves it any more */
 #define RIVALS_MAX 32
 
 static struct look {
@@ -20,7 +20,7 @@ static struct look {
 static unsigned look_count, looks_open;
 static bool has_looked;
 
-/* "GPU-8f2d..." of ours may be "GPU-8f2d...::3" or "8f2d..." of theirs. */
+/* Our "GPU-8f2d..." may be "GPU-8f2d...::3" or "8f2d..." in another plug-in. */
 static const char *gpu_in(const struct kubelet *kubelet, const char *device)
 {
     size_t i;
@@ -66,7 +66,7 @@ static void on_list(void *context, const uint8_t *message, size_t bytes)
     if (list)
         kubelet__device_list__free_unpacked(list, NULL);
     if (look->request)
-        give_up(look); /* its first list is all */
+        give_up(look); /* the first list is enough */
 }
 
 static void on_end(void *context, enum grpc_status status, const char *text)

@@ -1,33 +1,35 @@
-/* slice_ids.h - what slices are called, and whose they are.
+/* slice_ids.h - names of slices, and which GPU each belongs to.
  *
- * A slice's ID is UUID-slice-N. What a container is given together is one session, which is called after those IDs. */
+ * A slice's ID is UUID-slice-N. The slices that a container gets together are one session, whose name is made from
+ * those IDs. */
 #pragma once
 
 #include "kube/kubelet.h"
 
-#define SLICES_PREFIX "slices-" /* of the names of their sessions */
+#define SLICES_PREFIX "slices-" /* how the names of their sessions begin */
 #define SLICES_NAME_TEXT 32
 #define SLICE_ID_TEXT 96
 
 void slice_ids_format(const char *uuid, unsigned number, char id[static SLICE_ID_TEXT]);
 
-/* The GPU whose slice this is; NULL: of none here. */
+/* The GPU that the slice belongs to; NULL: none of this node. */
 json_t *slice_ids_gpu(const struct kubelet *kubelet, const char *id);
 
-/* The memory of each of its slices. */
+/* The memory of each slice of the GPU. */
 uint64_t slice_bytes(const struct kubelet *kubelet, const json_t *gpu);
 
-/* How many of the slices are this GPU's. */
+/* How many of the slices belong to this GPU. */
 size_t slice_ids_count(const struct kubelet *kubelet, const json_t *gpu, char *const *ids, size_t count);
 
 bool slice_ids_have(char *const *ids, size_t count, const char *id);
 
-/* What the session of these slices is called, in whatever order they come. */
+/* The name of the session of these slices; their order does not matter. */
 void slices_session_name(const char *const *ids, size_t count, char name[static SLICES_NAME_TEXT]);
 
-/* The file of its CDI specification, without ".json". */
+/* The name of the file with its CDI specification, without ".json". */
 #define SLICES_FILE_TEXT 64
 void slices_file_name(const char *session, char file[static SLICES_FILE_TEXT]);
 
-/* Whose CDI specification the file is, of one in their folder; false where it is not a session's of slices. */
+/* The session whose CDI specification `file` is, the name of a file in their folder; false if it is not that of a
+ * session of slices. */
 bool slices_session_of(const char *file, char session[static SLICES_NAME_TEXT]);

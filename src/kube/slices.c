@@ -17,27 +17,29 @@
 
 #define REGISTER_TIMEOUT_USEC UINT64_C(5000000)
 
-/* A kubelet's socket can be seen before anybody listens on it. */
+/* The kubelet's socket can be seen before the kubelet listens on it. */
 #define HASTE_USEC UINT64_C(20000)
 #define HASTY_TRIES 25
 
 struct slices {
-    struct kubelet *kubelet; /* first: slices_allocate.h */
+    struct kubelet *kubelet; /* must be first: slices_allocate.h */
     struct grpc_server *server;
     char socket[PATH_MAX], kubelet_socket[PATH_MAX], endpoint[128];
     struct watchers watchers; /* kubelets that follow the list */
     struct grpc_request *registering;
-    ino_t registered_with; /* the kubelet's socket; 0: none yet */
+    ino_t registered_with; /* inode of the kubelet's socket; 0: none yet */
     ino_t registering_with;
-    unsigned hasty_tries;     /* left, since a kubelet made its socket */
-    sd_event_source *sockets; /* told of sockets that come and go; NULL: where there is no such folder yet */
-    char *shown;              /* what watchers were told last, as JSON; NULL: nothing */
+    unsigned hasty_tries; /* tries left since the kubelet made its socket */
+    /* tells of sockets that come and go; NULL: the folder does not exist yet */
+    sd_event_source *sockets;
+    /* the list that the watchers got last, as JSON; NULL: none */
+    char *shown;
     bool is_failure_told;
 };
 
 /* --- The list -------------------------------------------------------------------------------------- */
 
-/* Every slice with its health, as an object; the watchers are told when it is another one. */
+/* Every slice with its health, as an object. When it changes, the watchers are told. */
 static json_t *list_slices(const struct kubelet *kubelet)
 {
     json_t *list = json_object(), *gpu;
@@ -53,7 +55,7 @@ static json_t *list_slices(const struct kubelet *kubelet)
     return list;
 }
 
-/* A device's part of the list. */
+/* One device's part of the list. */
 struct listed {
     Kubelet__PluginDevice device;
     Kubelet__Topology topology;
@@ -136,10 +138,10 @@ static void prepare_start(void *context, struct grpc_call *call, const uint8_t *
     message_answer(call, &empty.base);
 }
 
-/* --- Which ones together --------------------------------------------------------------------------- */
+/* --- Which slices go together ------------------------------------------------------------------------ */
 
-/* The GPU that the next slices come from: one that has been begun, or the one that they fill up best; one that has them
- * all before one that has not. NULL: none has any left. */
+/* The GPU for the next slices: first one that was begun; then one that has enough left, the one with the least
+ * left; then the one with the most left. NULL: none has any left. */
 static json_t *next_gpu(const struct kubelet *kubelet, char *const *available, size_t count,
                         char *const *chosen, size_t chosen_count, size_t wanted)
 {
@@ -177,12 +179,12 @@ static size_t prefer(const struct kubelet *kubelet, const Kubelet__ContainerPref
                 !slice_ids_have(chosen, count, request->available[i]))
                 chosen[count++] = request->available[i];
         if (count == before)
-            break; /* what is left is of no GPU of ours */
+            break; /* the rest belongs to no GPU of ours */
     }
     return count;
 }
 
-/* Far more than a node has; of a longer list nothing is preferred. */
+/* Far more than a node has; a longer list gets no preference. */
 #define PREFERENCE_MAX 4096
 
 static void get_preference(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes)
@@ -271,7 +273,8 @@ static void register_slices(struct slices *slices, ino_t with)
     free(packed);
 }
 
-/* A kubelet that has removed our socket will not answer any more, or does it too late: it is asked anew. */
+/* A kubelet that has removed our socket does not answer an open registration, or answers too late, so that is
+ * dropped. */
 static int open_server(struct slices *slices, struct error *error)
 {
     grpc_give_up(slices->registering);
@@ -283,7 +286,7 @@ static int open_server(struct slices *slices, struct error *error)
 static int on_socket(sd_event_source *source, const struct inotify_event *event, void *userdata)
 {
     struct slices *slices = userdata;
-    if (event->mask & IN_IGNORED) { /* the folder has gone */
+    if (event->mask & IN_IGNORED) { /* the folder was removed */
         sd_event_source_disable_unref(slices->sockets);
         slices->sockets = NULL;
         return 0;
@@ -297,7 +300,8 @@ static int on_socket(sd_event_source *source, const struct inotify_event *event,
     return 0;
 }
 
-/* A kubelet that starts judges the node's pods a second later, and fails those whose slices it does not know by then. */
+/* A kubelet that starts checks the node's pods a second later, and fails those whose slices it does not know by
+ * then. */
 static void watch_sockets(struct slices *slices)
 {
     char folder[PATH_MAX];
@@ -307,7 +311,7 @@ static void watch_sockets(struct slices *slices)
              (int)(strrchr(slices->kubelet_socket, '/') - slices->kubelet_socket), slices->kubelet_socket);
     if (sd_event_add_inotify(slices->kubelet->loop, &slices->sockets, folder,
                              IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_ONLYDIR, on_socket, slices) < 0)
-        slices->sockets = NULL; /* each second, then */
+        slices->sockets = NULL; /* look each second instead */
 }
 
 void slices_tick(struct kubelet *kubelet)
@@ -316,11 +320,11 @@ void slices_tick(struct kubelet *kubelet)
     struct stat status;
     struct error error;
     if (!slices || !json_array_size(kubelet->gpus))
-        return; /* without a GPU nothing is offered */
+        return; /* without a GPU there is nothing to offer */
     if (!rivals_are_absent(kubelet, slices->socket))
         return;
     watch_sockets(slices);
-    /* A kubelet that starts removes all sockets there. */
+    /* A kubelet that starts removes all sockets in the folder. */
     if (slices->server && !grpc_server_is_found(slices->server)) {
         grpc_server_close(slices->server);
         slices->server = NULL;

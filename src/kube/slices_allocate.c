@@ -17,8 +17,8 @@
 
 #define CDI_KIND "gpuslice.io/slice"
 
-/* The kubelet gives these slices to a new container: sessions that still have some of them are of containers that have
- * gone. Their CDI specifications say which those are. */
+/* The kubelet gives these slices to a new container, so the containers of sessions that still have some of them
+ * have gone. The CDI specifications say which sessions those are. */
 static int end_stale(struct kubelet *kubelet, char *const *ids, size_t count, struct error *error)
 {
     const char *folder_path = kubelet->options.cdi_dir;
@@ -98,7 +98,7 @@ static int allocate_session(struct kubelet *kubelet, const Kubelet__ContainerAll
     return node_make_session(kubelet, &wish, session, parts, error);
 }
 
-/* One container's part of the answer. What it points to is in `parts` and in itself. */
+/* One container's part of the answer. What it points to is in `parts` and in this struct. */
 struct allocation {
     Kubelet__ContainerAllocateAnswer answer;
     json_t *session, *parts;
@@ -157,7 +157,8 @@ static void fill_devices(struct allocation *one, const json_t *devices)
     one->answer.n_devices = count;
 }
 
-/* As environment, mounts and devices too: a runtime that leaves CDI names out must not start it without limits. */
+/* Environment, mounts and devices are given too: a runtime that ignores CDI names must not start the container
+ * without limits. */
 static void fill_allocation(struct allocation *one, const char *first_id)
 {
     kubelet__container_allocate_answer__init(&one->answer);
@@ -186,10 +187,10 @@ static void free_allocation(struct allocation *one)
     json_decref(one->parts);
 }
 
-/* A call, and the task that does it. */
+/* A call, and the task that handles it. */
 struct allocate_job {
     struct kubelet *kubelet;
-    struct grpc_call *call; /* NULL: the kubelet has gone, and asks again */
+    struct grpc_call *call; /* NULL: the kubelet has gone, and will ask again */
     Kubelet__AllocateRequest *request;
 };
 

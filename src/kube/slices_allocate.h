@@ -1,4 +1,5 @@
-/* slices_allocate.h - the kubelet gives slices to containers: what it is told to start each with. */
+/* slices_allocate.h - the kubelet gives slices to containers: makes their session, and says what to start each
+ * container with. */
 #pragma once
 
 #include "kube/grpc.h"

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#define STACK_BYTES (512u << 10) /* of which what is not used costs nothing */
+#define STACK_BYTES (512u << 10) /* unused pages cost nothing */
 #define GUARD_BYTES (64u << 10)
 
 struct task {
@@ -20,7 +20,8 @@ struct task {
 
 static struct task *current;
 static unsigned task_count;
-static TAILQ_HEAD(, task_lock) locks = TAILQ_HEAD_INITIALIZER(locks); /* of a name, the first has it */
+/* the first lock of each name is held */
+static TAILQ_HEAD(, task_lock) locks = TAILQ_HEAD_INITIALIZER(locks);
 
 static void begin(void)
 {
@@ -30,7 +31,7 @@ static void begin(void)
     swapcontext(&task->own, &task->caller);
 }
 
-/* Let it run until it waits or ends. */
+/* Let the task run until it waits or ends. */
 static void enter(struct task *task)
 {
     task->outer = current;
@@ -88,7 +89,7 @@ void task_wake(struct task *task)
     enter(task);
 }
 
-/* The next of the same name from `lock` on. */
+/* The first lock with this name, from `lock` on. */
 static struct task_lock *next_of(struct task_lock *lock, const char *name)
 {
     while (lock && strcmp(lock->name, name) != 0)

@@ -1,10 +1,10 @@
 /* tasks.h - functions that wait for answers while the loop goes on.
  *
- * task   a function on a stack of its own. It runs until it waits (task_wait()); then whoever started or woke it goes on.
- *        There is one thread: nothing changes under a task but while it waits.
- * lock   a name that one task at a time has; others wait for it in turn
+ * task   a function on a stack of its own. It runs until it calls task_wait(); then the code that started or woke it goes
+ *        on. There is one thread, so nothing changes under a task except while it waits
+ * lock   a name that one task at a time holds; others wait for it in order
  *
- * Objects that others may free meanwhile are kept (json_incref()) by who waits. */
+ * A task that waits must hold a reference (json_incref()) to objects that others may free in the meantime. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,17 +14,19 @@
 
 struct task;
 
-/* Run `run` as a task; returns when it waits or ends. False, and nothing is run, where there are too many, or no memory. */
+/* Run `run` as a task; returns when it waits or ends. False, without running it, if there are TASKS_MAX tasks or
+ * memory is short. */
 bool task_start(void (*run)(void *context), void *context);
 
-/* The one that runs; NULL: the loop. */
+/* The running task; NULL: the loop. */
 struct task *task_current(void);
 
-/* Until somebody calls task_wake() of this task, which never comes early. */
+/* Wait until somebody calls task_wake() for this task. It does not return for any other reason. */
 void task_wait(void);
 void task_wake(struct task *task);
 
-/* A task has the name from task_lock() to task_unlock(); `name` stays the caller's, and the same text meanwhile. */
+/* A task holds the name from task_lock() to task_unlock(). `name` stays the caller's, and must not change in
+ * between. */
 struct task_lock {
     TAILQ_ENTRY(task_lock) next;
     const char *name;

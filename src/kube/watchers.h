@@ -1,4 +1,4 @@
-/* watchers.h - calls that stay open, of clients that follow something. */
+/* watchers.h - calls that stay open, from clients that follow something. */
 #pragma once
 
 #include <sys/queue.h>
@@ -8,7 +8,7 @@
 struct watcher;
 LIST_HEAD(watchers, watcher);
 
-/* Follow from now on, and be told at once; forgotten when the client goes. */
+/* Call `tell` for the call now, and at each watchers_tell(), until the client goes. */
 void watchers_add(struct watchers *watchers, struct grpc_call *call,
                   void (*tell)(void *context, struct grpc_call *call), void *context);
 void watchers_tell(struct watchers *watchers, void (*tell)(void *context, struct grpc_call *call),

@@ -1,14 +1,14 @@
-/* start.c - the entry of a program that can bring its own C library and loader, wherever its tree lies.
+/* start.c - the entry of a program that can bring its own C library and loader, wherever its tree is.
  *
- * ELF wants a loader's absolute path (PT_INTERP), so a program that is to be moved names none: scripts/bundle
- * takes the name out of sight, the kernel maps the program alone and starts it here. We do what the kernel
- * would have done: map PREFIX/lib/gpuslice/runtime/LOADER, PREFIX being where this program's file lies, say
- * so in the auxiliary vector, and jump there. The loader goes on as ever: it links the program to the
- * libraries that its DT_RPATH names, beside the loader, and calls _start of crt1.o. No environment variable,
- * no second program: /proc/self/exe is the program, and what it execs starts as on any host.
+ * ELF wants the loader's absolute path (PT_INTERP), so a program that can be moved names none: scripts/bundle hides
+ * the name, and the kernel maps the program alone and starts it here. This code does what the kernel would have
+ * done: it maps PREFIX/lib/gpuslice/runtime/LOADER, where PREFIX follows from this program's own path, enters that
+ * in the auxiliary vector, and jumps there. From there on the loader works as always: it links the program to the
+ * libraries that its DT_RPATH names, beside the loader, and calls _start of crt1.o. There is no environment
+ * variable and no second program: /proc/self/exe is the program, and what it execs starts as on any host.
  *
- * Nothing has been relocated yet and there is no thread pointer, so: no libc, no stack protector, no data
- * that holds addresses, no symbol but hidden ones. */
+ * Nothing is relocated yet and there is no thread pointer, so: no libc, no stack protector, no data that holds
+ * addresses, only hidden symbols. */
 #include <elf.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +21,7 @@
 
 #define LOADER_FOLDER "/lib/gpuslice/runtime/"
 
-/* Stack and registers reach the loader, or _start, as they are here. */
+/* The loader, or _start, gets the stack and the registers as they are here. */
 #if defined(__x86_64__)
 #define LOADER LOADER_FOLDER "ld-linux-x86-64.so.2"
 __asm__(".globl portable_entry\n"
@@ -99,7 +99,7 @@ static _Noreturn void fail(const char *what, const char *path)
         system_call(SYS_exit_group, 127, 0, 0, 0, 0, 0);
 }
 
-/* PREFIX of the file PREFIX/FOLDER/NAME that this program is, with LOADER behind it. */
+/* PREFIX, if this program's file is PREFIX/FOLDER/NAME, followed by LOADER. */
 static void find_loader(char path[static PATH_MAX])
 {
     long length = system_call(SYS_readlinkat, AT_FDCWD, (long)"/proc/self/exe", (long)path, PATH_MAX, 0, 0);
@@ -134,13 +134,13 @@ static bool map_segment(uintptr_t base, const ElfW(Phdr) * segment, int fd, size
            map(mapped_end, end - mapped_end, protection, MAP_FIXED | MAP_ANONYMOUS, -1, 0) >= 0;
 }
 
-/* What a loader's file begins with. */
+/* The beginning of the loader's file. */
 union head {
     char bytes[4096];
     ElfW(Ehdr) header;
 };
 
-/* Map the loader's file; returns its base, and where to start it in `entry`. */
+/* Map the loader's file. Returns its base, and sets `entry` to where it starts. */
 static uintptr_t map_loader(const char *path, size_t page, uintptr_t *entry)
 {
     union head head;
@@ -155,9 +155,8 @@ static uintptr_t map_loader(const char *path, size_t page, uintptr_t *entry)
     const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(head.bytes + header->e_phoff);
     uintptr_t end = 0;
     for (unsigned i = 0; i < header->e_phnum; i++) {
-        if (segments[i].p_type == PT_LOAD)
-            end = segments[i].p_vaddr +
-                  segments[i].p_memsz; /* the file has them in ascending order, from 0 on */
+        if (segments[i].p_type == PT_LOAD) /* the segments are in ascending order, from 0 on */
+            end = segments[i].p_vaddr + segments[i].p_memsz;
     }
     long base = map(0, end, PROT_NONE, MAP_ANONYMOUS, -1, 0);
     if (base < 0 && base > -4096)
@@ -171,8 +170,8 @@ static uintptr_t map_loader(const char *path, size_t page, uintptr_t *entry)
     return (uintptr_t)base;
 }
 
-/* The loader insists on a PT_INTERP in the program that it loads, to know its own name; scripts/bundle has
- * made it PT_NULL, for the kernel not to see it. */
+/* The loader insists on a PT_INTERP in the program, to learn its own name. scripts/bundle made it a PT_NULL, so
+ * that the kernel does not see it. */
 static void show_interpreter(ElfW(Phdr) * headers, size_t count, size_t page)
 {
     uintptr_t from = (uintptr_t)headers & ~(page - 1);
@@ -186,12 +185,11 @@ static void show_interpreter(ElfW(Phdr) * headers, size_t count, size_t page)
     system_call(SYS_mprotect, (long)from, (long)length, PROT_READ, 0, 0, 0);
 }
 
-/* crt1.o's. Hidden, so that its address needs no relocation. */
+/* From crt1.o. Hidden, so that its address needs no relocation. */
 extern __attribute__((visibility("hidden"))) char _start[];
 
-/* Called by portable_entry with the stack of the new process: the arguments' number and they, 0, the
- * environment, 0, the auxiliary vector. Returns where to go
- * on. */
+/* Called by portable_entry with the stack of the new process: the number of arguments, the arguments, 0, the
+ * environment, 0, the auxiliary vector. Returns the address to jump to. */
 __attribute__((used, visibility("hidden"))) uintptr_t portable_load(uintptr_t *stack);
 
 uintptr_t portable_load(uintptr_t *stack)
@@ -204,7 +202,7 @@ uintptr_t portable_load(uintptr_t *stack)
     ElfW(Phdr) *headers = NULL;
     for (; vector->a_type != AT_NULL; vector++) {
         if (vector->a_type == AT_BASE)
-            base = vector; /* 0 where no loader has been yet */
+            base = vector; /* 0 if no loader has run */
         else if (vector->a_type == AT_ENTRY)
             program = vector;
         else if (vector->a_type == AT_PAGESZ)
@@ -215,7 +213,7 @@ uintptr_t portable_load(uintptr_t *stack)
             header_count = vector->a_un.a_val;
     }
 
-    if (base && base->a_un.a_val) /* as it was linked, with a loader of the host's */
+    if (base && base->a_un.a_val) /* still as it was linked, and the host's loader has run */
         return (uintptr_t)_start;
 
     char path[PATH_MAX];

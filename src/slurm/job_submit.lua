@@ -1,33 +1,33 @@
--- job_submit.lua - Slurm's own scheduler counts what --gpuslice asks for: memory in MiB and hundredths of a GPU's time, as the
--- count-only GRES gpuslice_memory and gpuslice_cores of each node. Sites with a job_submit.lua of their own load this one from it:
+-- job_submit.lua - has Slurm's own scheduler count what --gpuslice asks for: memory in MiB and hundredths of a GPU's time, as
+-- the count-only GRES gpuslice_memory and gpuslice_cores of each node. A site with a job_submit.lua of its own loads this one:
 --
 --     local gpuslice = dofile("PREFIX/lib/gpuslice/slurm/job_submit.lua")
---     gpuslice.default = "memory=2GiB" -- as plugstack.conf has it behind default=, so that such jobs are counted too
+--     gpuslice.default = "memory=2GiB" -- as after default= in plugstack.conf, so that such jobs are counted too
 --     function slurm_job_submit(job, partitions, uid) return gpuslice.submit(job) end
 --     function slurm_job_modify(job, record, partitions, uid) return gpuslice.modify(job, record) end
 --
--- Slurm takes a job whose script fails here: what is read is checked before it is counted with.
+-- Slurm accepts a job if this script raises an error, so input is checked before it is used in a computation.
 
 local gpuslice = {}
 local factors = {[""] = 1, K = 2^10, M = 2^20, G = 2^30, T = 2^40, P = 2^50}
 local fields = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres"}
 
--- Sizes and shares are as gpuslice run takes them.
+-- Sizes and shares have the form of gpuslice run's.
 local function mebibytes(text)
     local number, unit = text:upper():match("^(%d+%.?%d*)([KMGTP]?)I?B?$")
     return number and math.ceil(tonumber(number) * factors[unit] / 2^20)
 end
 
--- What is kept for the session while others want the GPU: the first number.
+-- The share that the session keeps while others want the GPU, rounded up: the first number.
 local function hundredths(text)
     local number = text:match("^(%d+%.?%d*)%%?$") or text:match("^(%d+%.?%d*)%%?%.%.%d+%.?%d*%%?$")
     return number and math.ceil(tonumber(number))
 end
 
--- The option as the job's environment carries it; nil without one.
+-- The option's value in the job's environment, nil without one; and how often it is there.
 local function find_option(job)
     local found, count = nil, 0
-    for _, entry in pairs(job.spank_job_env or {}) do -- counted from 0
+    for _, entry in pairs(job.spank_job_env or {}) do -- indices start at 0
         local value = tostring(entry):match("_SLURM_SPANK_OPTION_gpuslice_gpuslice=(.*)")
         if value then
             found, count = value, count + 1
@@ -37,7 +37,7 @@ local function find_option(job)
 end
 
 local function refuse(text)
-    slurm.log_user("%s", "gpuslice: " .. text) -- the first is a format
+    slurm.log_user("%s", "gpuslice: " .. text) -- the first argument is a format
     return slurm.ERROR
 end
 
@@ -75,7 +75,7 @@ function gpuslice.submit(job)
     return slurm.SUCCESS
 end
 
--- What a job is counted with stays what its session gets, which was said when it was submitted.
+-- The session gets what was asked for at submission, so what the job is counted with must not change later.
 function gpuslice.modify(job, record)
     local changes = false
     for _, field in ipairs(fields) do
@@ -87,7 +87,7 @@ function gpuslice.modify(job, record)
     return slurm.SUCCESS
 end
 
--- As a site's whole job_submit.lua.
+-- For sites on which this file is the whole job_submit.lua.
 function slurm_job_submit(job, partitions, uid)
     return gpuslice.submit(job)
 end

@@ -11,9 +11,9 @@
 #include "slurm/record.h"
 #include "slurm/wish.h"
 
-#define TIMEOUT_S 10 /* a prolog that takes long holds the node up */
+#define TIMEOUT_S 10 /* a slow prolog holds the node up */
 
-/* What session nobody has: a program that is told to run in it gets no GPU memory. */
+/* A session that cannot exist: a program that is told to run in it gets no GPU memory. */
 #define NO_SESSION "000000000000"
 
 int plugin_read(struct plugin *plugin, int count, char **arguments, struct error *error)
@@ -46,14 +46,14 @@ int plugin_read(struct plugin *plugin, int count, char **arguments, struct error
     return 0;
 }
 
-/* A node's long name is cut from the front: what tells nodes of one machine apart stands at its end. */
+/* A long node name is cut from the front: the end tells the nodes of one machine apart. */
 void plugin_job_name(const struct plugin *plugin, unsigned job, char name[static PLUGIN_JOB_TEXT])
 {
     size_t length = strlen(plugin->node), most = 40;
     snprintf(name, PLUGIN_JOB_TEXT, "%u.%s", job, plugin->node + (length > most ? length - most : 0));
 }
 
-/* This process's environment is the job's or slurmd's, and stays so. */
+/* The process's environment is the job's or slurmd's, so it is restored. */
 static int open_client(const struct plugin *plugin, struct client *client, struct error *error)
 {
     if (plugin->runtime_dir)
@@ -69,7 +69,7 @@ static void session_name(const char *job, char name[static PLUGIN_JOB_TEXT + 8])
     snprintf(name, PLUGIN_JOB_TEXT + 8, "slurm-%s", job);
 }
 
-/* 0 also where there is none. */
+/* 0 also if the session does not exist. */
 static int release(struct client *client, const char *job, struct error *error)
 {
     char name[PLUGIN_JOB_TEXT + 8];
@@ -94,7 +94,7 @@ static int make_session(const struct plugin *plugin, const char *job, uid_t owne
     if (result == 0)
         result = open_client(plugin, &client, error);
     if (result == 0)
-        result = release(&client, job, error); /* of a prolog that ran before, as after a requeue */
+        result = release(&client, job, error); /* from an earlier prolog, as after a requeue */
     if (result == 0) {
         json_object_set_new(body, "name", json_string(name));
         json_object_set_new(body, "owner_uid", json_integer(owner));
@@ -113,7 +113,7 @@ void plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner,
     if (wish && strcmp(wish, "deny") == 0) {
         json_object_set_new(record, "environment", json_pack("{s:s}", "GPUSLICE_SESSION", NO_SESSION));
     } else if (wish) {
-        /* There is a record before there is a session: what a crash leaves is found. */
+        /* Write the record before making the session, so that what a crash leaves can be found. */
         json_object_set_new(record, "failure", json_string("the prolog did not come to its end"));
         int result = record_write(plugin, job, record, &error);
         if (result == 0)
@@ -126,7 +126,8 @@ void plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner,
         }
     }
     if (json_object_size(record))
-        record_write(plugin, job, record, &error); /* else the first one says that it failed */
+        /* if this fails, the first record says that the prolog failed */
+        record_write(plugin, job, record, &error);
     json_decref(session);
     json_decref(record);
 }

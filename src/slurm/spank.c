@@ -1,5 +1,5 @@
-/* gpuslice_spank.so: Slurm's calls, each handed on. Errors of prolog and epilog would drain nodes and hurt others: they are
- * told to the job's own tasks. */
+/* gpuslice_spank.so: Slurm's calls, each passed on. An error of the prolog or epilog would drain the node and hurt
+ * other jobs, so they report failures to the job's own tasks instead. */
 #include <slurm/spank.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,19 +14,20 @@
 
 SPANK_PLUGIN(gpuslice, 1)
 
-/* How Slurm hands a job's options to the prolog: spank_job_control_getenv() crashes in 22.05. */
+/* The environment variable in which Slurm hands a job's option to the prolog: spank_job_control_getenv() crashes in
+ * 22.05. */
 #define OPTION_VARIABLE "_SLURM_SPANK_OPTION_gpuslice_gpuslice="
 
-static bool has_option; /* this step was given one */
+static bool has_option; /* this step has the option */
 
-/* Where the option is typed, and again in each step. */
+/* Called where the user typed the option, and again in each step. */
 static int take_option(int value, const char *text, int is_remote)
 {
     json_t *body = NULL;
     struct error error;
     has_option = true;
     if (is_remote)
-        return ESPANK_SUCCESS; /* the prolog's record counts */
+        return ESPANK_SUCCESS; /* the prolog's record decides */
     if (!text || wish_parse(text, &body, &error) < 0) {
         slurm_error("gpuslice: --gpuslice: %s", text ? error.message : "expected memory=SIZE,...");
         return ESPANK_BAD_ARG;
@@ -35,7 +36,7 @@ static int take_option(int value, const char *text, int is_remote)
     return ESPANK_SUCCESS;
 }
 
-/* A table would be srun's alone: sbatch and salloc ask for options to be registered. */
+/* A table of options works only in srun; sbatch and salloc need them registered. */
 int slurm_spank_init(spank_t spank, int count, char **arguments)
 {
     static struct spank_option option = {
@@ -48,7 +49,7 @@ int slurm_spank_init(spank_t spank, int count, char **arguments)
     return (int)spank_option_register(spank, &option);
 }
 
-/* --- Once a job and node --------------------------------------------------------------------------- */
+/* --- Once for each job and node -------------------------------------------------------------------- */
 
 extern char **environ;
 
@@ -63,7 +64,7 @@ static const char *find_wish(void)
     return NULL;
 }
 
-/* The arguments, and what this job is called. */
+/* Read the arguments, and the job's name. */
 static bool begin(spank_t spank, int count, char **arguments, struct plugin *plugin,
                   char job[static PLUGIN_JOB_TEXT])
 {
@@ -103,7 +104,7 @@ int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 
 /* --- Every step ------------------------------------------------------------------------------------ */
 
-/* `entry` before what the variable has, once. */
+/* Put `entry` in front of the variable's value, unless it is there already. */
 static void prepend(spank_t spank, const char *variable, const char *entry)
 {
     char old[32768] = "";
@@ -144,7 +145,7 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
         return 0;
     json_t *record = record_read(&plugin, job);
     const json_t *environment = json_object_get(record, "environment");
-    /* Of a session where the job was submitted from: it is not this one's. */
+    /* They may come from a session in which the job was submitted, which is not this job's. */
     for (size_t i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
         spank_unsetenv(spank, inherited[i]);
     if (environment)
@@ -153,7 +154,7 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
     return 0;
 }
 
-/* Why the task must not start; "" when it may. */
+/* Why the task must not start; "" if it may. */
 static void judge_task(const struct plugin *plugin, const char *job, char reason[static ERROR_MESSAGE_BYTES])
 {
     json_t *record = record_read(plugin, job);

@@ -355,12 +355,12 @@ def test_apptainer_is_told_by_its_own_variables(daemon, fake):
 
 
 @pytest.mark.parametrize("words, expected", [
-    (("run", "--", "podman", "run", "image"), "say --container"),
-    (("run", "--", "/usr/bin/docker", "--log-level", "debug", "run", "image"), "say --container"),
-    (("run", "--", "apptainer", "exec", "image.sif", "x"), "say --container"),
+    (("run", "--", "podman", "run", "image"), "add --container"),
+    (("run", "--", "/usr/bin/docker", "--log-level", "debug", "run", "image"), "add --container"),
+    (("run", "--", "apptainer", "exec", "image.sif", "x"), "add --container"),
     (("run", "--", "sudo", "-E", "docker", "run", "image"), "'docker' starts programs in a container"),
-    (("run", "--", "env", "A=b", "/usr/bin/podman", "--log-level", "debug", "run", "image"), "say --container"),
-    (("run", "--", "docker-compose", "-f", "x.yaml", "up"), "say --container"),
+    (("run", "--", "env", "A=b", "/usr/bin/podman", "--log-level", "debug", "run", "image"), "add --container"),
+    (("run", "--", "docker-compose", "-f", "x.yaml", "up"), "add --container"),
     (("run", "--container", "--", "podman-compose", "up"), "gpuslice.io/session=NAME"),
     (("run", "--container", "--", "sudo", "podman", "run", "image"), "sudo gpuslice run --container -- podman"),
     (("run", "--container", "--", "podman", "start", "x"), "gpuslice.io/session=NAME"),
@@ -370,7 +370,7 @@ def test_apptainer_is_told_by_its_own_variables(daemon, fake):
     (("run", "--container", "--", "docker", "run", "--detach", "image"), "--session NAME --container"),
     (("run", "--container", "--", "podman", "create", "image"), "--session NAME --container"),
     (("run", "--container", "--", "python", "train.py"), "expected podman, docker"),
-    (("run", "--without-driver", "--", "true"), "expected --container"),
+    (("run", "--without-driver", "--", "true"), "add --container"),
 ])
 def test_what_would_run_without_limits_is_refused_with_what_to_do(daemon, fake, words, expected):
     result = daemon.cli(*words, check=False, env=fake("podman"))

@@ -1,5 +1,5 @@
-/* gpuslice completion: the scripts for bash, zsh and fish. What is the same for every version of the command
- * line stands in the templates beside this file; verbs and options come from the tables. */
+/* gpuslice completion: the scripts for bash, zsh and fish. The templates beside this file hold what does not depend
+ * on the verbs; verbs and options come from the tables. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 extern const char completion_bash[], completion_zsh[], completion_fish[]; /* made from *.in */
 
-/* How the scripts call each kind. */
+/* The name of each kind in the scripts. */
 static const char *kind_name(enum cli_kind kind)
 {
     switch (kind) {
@@ -45,8 +45,8 @@ static const char *kind_name(enum cli_kind kind)
     }
 }
 
-/* Print `text` as the inside of a single-quoted word, up to its first ';': the rest is for --help. `inner`
- * are characters that mean something within the word and take a backslash. */
+/* Print `text` inside a single-quoted word, up to its first ';', as the rest is for --help. The characters in
+ * `inner` mean something within the word and get a backslash. */
 static void print_quoted(const char *text, const char *quote, const char *inner)
 {
     for (; *text && *text != ';'; text++) {
@@ -230,8 +230,8 @@ static void print_fish_condition(const struct cli_verb *verb)
     putchar('\'');
 }
 
-/* Someone else's command line begins behind two words, not counting options and their values. fish drops
- * names of options until the first word that is none; hence the "-". */
+/* The other program's command line begins after two words, not counting options and their values. fish drops option
+ * names until the first word that is not an option, so the "-" comes first. */
 static void print_fish_command(const struct cli_verb *verb)
 {
     fputs(" -a '(__fish_complete_subcommand --fcs-skip=2 -", stdout);
@@ -271,7 +271,7 @@ static void print_fish_completions(void)
 
 /* --- The templates --------------------------------------------------------------------------------- */
 
-/* What stands for `@NAME@` in a template; where that is a line of its own, so is what is printed. */
+/* What replaces `@NAME@` in a template. With `is_lines` both the marker and what is printed are whole lines. */
 static const struct filling {
     const char *name;
     void (*print)(void);

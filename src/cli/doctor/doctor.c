@@ -1,4 +1,4 @@
-/* gpuslice doctor: what may keep programs from their sessions here, and what to do about it. */
+/* gpuslice doctor: what may keep programs from running in their sessions on this machine, and what to do about it. */
 #include "cli/doctor/doctor.h"
 
 #include <stdarg.h>
@@ -36,11 +36,11 @@ const struct doctor_check doctor_checks[] = {
     {NULL, NULL, NULL},
 };
 
-/* What the interceptor does not see, whatever is found here. */
+/* What the interceptor never sees, whatever the checks find. */
 static const char *const limits[] = {
     "calls through cuGetExportTable, Vulkan and OpenGL are not limited",
-    "neither are programs that load the driver by dlmopen, or with RTLD_DEEPBIND a copy of it",
-    "LD_PRELOAD is cooperative: a program can remove it; 'gpuslice gpus' counts those that did as OUTSIDE",
+    "programs that load the driver with dlmopen, or a copy of it with RTLD_DEEPBIND, are not limited",
+    "a program can remove LD_PRELOAD; 'gpuslice gpus' counts programs that did as OUTSIDE",
 };
 
 void doctor_say(struct doctor_finding *finding, enum doctor_level level, const char *todo, const char *format,
@@ -65,7 +65,8 @@ static void ask_daemon(struct doctor *doctor)
         doctor->no_daemon = doctor->no_paths;
     }
     if (result == 0) {
-        /* The socket's peer is who made it, which may be a service manager. */
+        /* The peer of the socket may be a service manager, which made the socket, so the daemon is asked for its
+         * pid. */
         doctor->daemon_pid = (pid_t)json_integer_value(json_object_get(doctor->version, "pid"));
         result = client_request(&client, "GET", "/v1/gpus", NULL, &doctor->gpus, &doctor->no_daemon);
     }

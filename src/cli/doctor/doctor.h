@@ -1,10 +1,10 @@
-/* doctor.h - what may keep GPU Slice from working here, each found by a check of its own.
+/* doctor.h - checks of what may keep GPU Slice from working on this machine.
  *
- * check     one row of doctor_checks: what it looks at, and a function that says how that is
- * finding   what a check found: that all is well, a warning (it works, but does less than it may seem) or a
- *           problem (it does not work), in a sentence, and what to do
+ * check     one row of doctor_checks: what it looks at, and the function that does
+ * finding   the result of a check: all is well, a warning (it works, but does less than it may seem) or a problem (it
+ *           does not work), in a sentence, and what to do
  *
- * Checks change nothing. They look at this machine as this user sees it. */
+ * Checks change nothing. They see the machine as this user does. */
 #pragma once
 
 #include <jansson.h>
@@ -23,27 +23,27 @@ struct doctor_finding {
     char todo[DOCTOR_TEXT_BYTES]; /* empty: nothing */
 };
 
-/* What checks look at, gathered before the first. */
+/* The facts that checks use, gathered before the first. */
 struct doctor {
-    const char *root; /* in front of the machine's own paths: "" */
+    const char *root; /* a folder that stands for the machine's root folder: "" but in tests */
     bool simulated;
-    char *const *command; /* NULL: none was given, and the shell stands for it */
+    char *const *command; /* NULL: none was given, and sh is checked instead */
     struct paths paths;
     struct error no_paths;             /* status 0: `paths` is filled */
-    struct error no_daemon;            /* status 0: it answers */
-    pid_t daemon_pid;                  /* 0 without one */
-    json_t *gpus, *sessions, *version; /* NULL without one */
+    struct error no_daemon;            /* status 0: the daemon answers */
+    pid_t daemon_pid;                  /* 0 without a daemon */
+    json_t *gpus, *sessions, *version; /* NULL without a daemon */
 };
 
 struct doctor_check {
     const char *id;
-    const char *what; /* it looks at */
+    const char *what; /* what it looks at */
     void (*look)(const struct doctor *doctor, struct doctor_finding *finding);
 };
 
 extern const struct doctor_check doctor_checks[]; /* ends with a NULL id */
 
-/* Write a finding: the sentence, and what to do (may be ""). */
+/* Store a finding: the sentence, and what to do (may be ""). */
 __attribute__((format(printf, 4, 5))) void doctor_say(struct doctor_finding *finding, enum doctor_level level,
                                                       const char *todo, const char *format, ...);
 

@@ -1,4 +1,4 @@
-/* Checks of the daemon, and of what it knows. */
+/* Checks of the daemon, and of what the daemon sees. */
 #include <dirent.h>
 #include <errno.h>
 #include <pwd.h>
@@ -21,7 +21,7 @@ void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
     else if (doctor->no_daemon.status == ENOTCONN)
         doctor_say(finding, DOCTOR_OK, "", "none is running; 'gpuslice run' starts one");
     else if (doctor->no_daemon.status)
-        doctor_say(finding, DOCTOR_PROBLEM, "", "it cannot be asked: %s", doctor->no_daemon.message);
+        doctor_say(finding, DOCTOR_PROBLEM, "", "asking it failed: %s", doctor->no_daemon.message);
     else if (strcmp(version, GPUSLICE_VERSION) != 0)
         doctor_say(finding, DOCTOR_WARNING, "restart it, its sessions stay",
                    "it is of version %.40s, this program of %s", version, GPUSLICE_VERSION);
@@ -32,7 +32,7 @@ void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
 
 /* --- Who may reach it ------------------------------------------------------------------------------ */
 
-/* Who else than its owner could put other files in the place of the daemon's. */
+/* Whether nobody but the owner could put other files in place of the daemon's. */
 static bool folder_is_safe(const char *path, struct doctor_finding *finding)
 {
     struct stat status;
@@ -76,7 +76,7 @@ void doctor_access(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_OK, "", "%s is the daemon's alone", doctor->paths.runtime_dir);
 }
 
-/* --- Others ---------------------------------------------------------------------------------------- */
+/* --- Other daemons --------------------------------------------------------------------------------- */
 
 static bool file_has(const char *root, const char *pid, const char *name, const char *wanted)
 {
@@ -84,15 +84,15 @@ static bool file_has(const char *root, const char *pid, const char *name, const 
     snprintf(path, sizeof(path), "%s/proc/%.20s/%s", root, pid, name);
     cleanup_file FILE *file = fopen(path, "re");
     size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    for (size_t i = 0; i < length; i++) /* words of cmdline end with zeros */
+    for (size_t i = 0; i < length; i++) /* the words in cmdline end with zeros */
         if (text[i] == '\0')
             text[i] = '\n';
     text[length] = '\0';
     return strstr(text, wanted) != NULL;
 }
 
-/* The value of `variable` in the environment that process `pid` was started with; "" where it has none or that
- * is not ours to see. */
+/* The value of `variable` in the environment that process `pid` was started with; "" where it is not set, or where
+ * this user may not read it. */
 static void read_environment(const char *root, const char *pid, const char *variable, char *value,
                              size_t room)
 {
@@ -107,7 +107,8 @@ static void read_environment(const char *root, const char *pid, const char *vari
             snprintf(value, room, "%s", word + length + 1);
 }
 
-/* Whether a simulated daemon has the GPUs that we would have. A simulated machine has a name and an owner. */
+/* Whether a simulated daemon has the GPUs that ours would have: a simulated machine is told by its name, owner and
+ * folder. */
 static bool simulates_our_machine(const char *root, const char *pid)
 {
     static const char *const variables[] = {"FAKECUDA_NAME", "FAKECUDA_OWNER", "FAKECUDA_FOLDER"};
@@ -143,8 +144,8 @@ void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *fi
     }
     if (count)
         doctor_say(finding, DOCTOR_WARNING, "use one system daemon where users share GPUs",
-                   "%u other daemon%s run%s here (process %s): what its programs hold is left alone at "
-                   "admission, but shares of time hold among one daemon's sessions only",
+                   "%u other daemon%s run%s here (process %s): new sessions leave alone the memory that its "
+                   "programs hold, but shares of time count only among the sessions of one daemon",
                    count, count == 1 ? "" : "s", count == 1 ? "s" : "", pids);
     else
         doctor_say(finding, DOCTOR_OK, "", "no other daemon is to be seen");
@@ -159,7 +160,8 @@ void doctor_linger(const struct doctor *doctor, struct doctor_finding *finding)
     if (doctor->paths.system)
         doctor_say(finding, DOCTOR_OK, "", "the system daemon belongs to no login");
     else if (access(systemd, F_OK) != 0)
-        doctor_say(finding, DOCTOR_OK, "", "there is no systemd here that ends what users leave running");
+        doctor_say(finding, DOCTOR_OK, "",
+                   "there is no systemd here, which could end what users leave running");
     else if (!user || access(linger, F_OK) != 0)
         doctor_say(finding, DOCTOR_WARNING, "run 'loginctl enable-linger'",
                    "your daemon, its sockets and its sessions go when you log out");
@@ -234,7 +236,7 @@ void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *findin
     }
     if (count)
         doctor_say(finding, DOCTOR_WARNING,
-                   "start them by 'gpuslice run'; what they hold is not counted for any session",
+                   "start them with 'gpuslice run'; what they hold is not counted for any session",
                    "%u GPU process%s in no session: %s", count, count == 1 ? " is" : "es are", pids);
     else
         doctor_say(finding, DOCTOR_OK, "", "every GPU process is in a session");

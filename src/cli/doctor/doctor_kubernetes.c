@@ -1,4 +1,4 @@
-/* Check of a Kubernetes node: who offers its GPUs. */
+/* The check of a Kubernetes node: who offers its GPUs. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/doctor_run.h"
 
-/* A socket of another plug-in that seems to be about GPUs; "" for none. */
+/* The socket of another plug-in whose name suggests GPUs; "" if there is none. */
 static void find_rival(const char *folder_path, char rival[static 128])
 {
     cleanup_dir DIR *folder = opendir(folder_path);
@@ -28,7 +28,7 @@ static bool has_slices(const char *folder_path)
     return false;
 }
 
-/* containerd 1.7 takes CDI names, but not from a kubelet unless it is told to. */
+/* containerd 1.7 accepts CDI names from a kubelet only if its configuration says so. */
 static bool is_cdi_off(void)
 {
     char *const words[] = {"containerd", "config", "dump", NULL};
@@ -54,16 +54,14 @@ void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *findi
     find_rival(plugins, rival);
     if (rival[0] && (is_driver || is_plugin))
         doctor_say(finding, DOCTOR_WARNING, "remove it from this node",
-                   "a Kubernetes node where the device plug-in at %s stands beside GPU Slice's: pods that "
-                   "ask for its "
-                   "devices get whole GPUs",
+                   "a Kubernetes node with the device plug-in at %s beside GPU Slice's: pods that ask for "
+                   "its devices get whole GPUs",
                    rival);
     else if (is_driver && is_cdi_off())
-        doctor_say(
-            finding, DOCTOR_WARNING,
-            "set 'enable_cdi = true' in containerd's configuration (share/doc/gpuslice/kubernetes.md)",
-            "a Kubernetes node whose containerd leaves CDI names of pods out ('enable_cdi = false'): pods "
-            "with claims start without a GPU");
+        doctor_say(finding, DOCTOR_WARNING,
+                   "set 'enable_cdi = true' in containerd's configuration (share/doc/gpuslice/kubernetes.md)",
+                   "a Kubernetes node whose containerd ignores the CDI names of pods ('enable_cdi = false'): "
+                   "pods with claims start without a GPU");
     else if (is_driver || is_plugin)
         doctor_say(finding, DOCTOR_OK, "", "a Kubernetes node; pods get sessions by %s%s%s",
                    is_driver ? "DRA" : "", is_driver && is_plugin ? " and " : "",

@@ -16,7 +16,7 @@
 #include "cli/doctor/doctor_run.h"
 #include "client/start.h"
 
-#define KERNEL_OF_SEALS "5.1" /* F_SEAL_FUTURE_WRITE */
+#define KERNEL_OF_SEALS "5.1" /* for F_SEAL_FUTURE_WRITE */
 #define KERNEL_OF_PIDFD "5.3"
 #define KERNEL_OF_MEMBARRIER "4.14"
 
@@ -75,23 +75,24 @@ void doctor_kernel(const struct doctor *doctor, struct doctor_finding *finding)
     static const char todo[] = "use a newer kernel, or a seccomp profile that allows it";
     if (!has_pidfd())
         doctor_say(finding, DOCTOR_PROBLEM, todo,
-                   "pidfd_open fails (%s): the daemon cannot see processes end; Linux %s has it",
+                   "pidfd_open fails (%s): the daemon cannot see when processes end; Linux %s has it",
                    strerror(errno), KERNEL_OF_PIDFD);
     else if (!has_seals())
         doctor_say(finding, DOCTOR_PROBLEM, todo,
                    "a memfd cannot be sealed (%s): limits could be written by programs; Linux %s can",
                    strerror(errno), KERNEL_OF_SEALS);
     else if (!has_membarrier())
-        doctor_say(finding, DOCTOR_WARNING, todo,
-                   "membarrier is not there: work is submitted more slowly under --compute; Linux %s has it",
-                   KERNEL_OF_MEMBARRIER);
+        doctor_say(
+            finding, DOCTOR_WARNING, todo,
+            "membarrier does not work: programs submit work more slowly under --compute; Linux %s has it",
+            KERNEL_OF_MEMBARRIER);
     else
-        doctor_say(finding, DOCTOR_OK, "", "pidfd, sealed memory and membarrier are there");
+        doctor_say(finding, DOCTOR_OK, "", "pidfd, sealed memory and membarrier work");
 }
 
 /* --- Services -------------------------------------------------------------------------------------- */
 
-/* The name as /proc/PID/comm cuts it. */
+/* Compares with /proc/PID/comm, which cuts the name. */
 static bool process_runs(const char *root, const char *name)
 {
     char path[PATH_MAX];
@@ -112,16 +113,14 @@ static bool process_runs(const char *root, const char *name)
 void doctor_mps(const struct doctor *doctor, struct doctor_finding *finding)
 {
     if (process_runs(doctor->root, "nvidia-cuda-mps"))
-        doctor_say(
-            finding, DOCTOR_WARNING, "end it: echo quit | nvidia-cuda-mps-control",
-            "MPS runs: its server submits for all clients, so neither time nor the driver's own memory "
-            "is told apart by session");
+        doctor_say(finding, DOCTOR_WARNING, "end it: echo quit | nvidia-cuda-mps-control",
+                   "MPS runs: its server submits work for all clients, so time and the driver's own memory "
+                   "cannot be told apart by session");
     else
         doctor_say(finding, DOCTOR_OK, "", "MPS does not run");
 }
 
-/* The version behind "v" or a space in what `program --version` prints: major * 100 +
- * minor; -1 without one. */
+/* The version after "v" or a space in the output of `program --version`, as major * 100 + minor; -1 without one. */
 static int version_of(const char *program)
 {
     char text[256];
@@ -135,7 +134,7 @@ static int version_of(const char *program)
     return -1;
 }
 
-/* From which version on a runtime takes the names of CDI devices, and does not leave them out silently. */
+/* The first version of each runtime that accepts the names of CDI devices; older ones ignore them silently. */
 static const struct {
     const char *program;
     int oldest;
@@ -152,8 +151,8 @@ void doctor_containers(const struct doctor *doctor, struct doctor_finding *findi
             continue;
         if (version < runtimes[i].oldest) {
             doctor_say(finding, DOCTOR_WARNING, "use a newer one, or pass environment and mounts by hand",
-                       "%s %d.%d ignores CDI names: containers that ask for a session by one run without "
-                       "limits; %s takes them",
+                       "%s %d.%d ignores CDI names: containers that ask for a session by such a name run "
+                       "without limits; %s accepts them",
                        runtimes[i].program, version / 100, version % 100, runtimes[i].text);
             return;
         }

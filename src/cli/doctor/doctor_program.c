@@ -1,4 +1,4 @@
-/* Checks of the interceptor's file and of the program that it is to be put into. */
+/* Checks of the interceptor's file, and of the program into which it is to be loaded. */
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/doctor_run.h"
 
-#define SCRIPTS_MAX 4 /* the kernel follows as many interpreters */
+#define SCRIPTS_MAX 4 /* as many interpreters as the kernel follows */
 
 #if defined(__x86_64__)
 #define OWN_MACHINE EM_X86_64
@@ -65,7 +65,7 @@ static bool find_in_path(const char *name, char path[static PATH_MAX])
     return false;
 }
 
-/* The interpreter in the file's first line, or false when it is no script. `env NAME` stands for NAME. */
+/* The interpreter from the file's first line; false when the file is not a script. For `env NAME` it is NAME. */
 static bool script_interpreter(const char *file, char interpreter[static PATH_MAX])
 {
     char line[512], program[256], argument[256];
@@ -106,7 +106,7 @@ static void read_elf(const char *file, struct elf *elf)
     }
 }
 
-/* --- Whether the loader takes us along --------------------------------------------------------------- */
+/* --- Whether the loader loads the interceptor ------------------------------------------------------ */
 
 /* Whether `file` holds the text `wanted`. */
 static bool file_holds(const char *file, const char *wanted)
@@ -124,9 +124,9 @@ static bool file_holds(const char *file, const char *wanted)
     return holds;
 }
 
-/* NVIDIA's CUDA runtime refuses a driver that is not NVIDIA's. Whether the program does without it, as far as
- * can be seen: `loaded` is what its loader would load, and a runtime that is linked into it has the names of
- * its errors and of the driver's library in its data. */
+/* NVIDIA's CUDA runtime refuses a driver that is not NVIDIA's. Whether the program does without NVIDIA's runtime,
+ * as far as can be seen from outside: `loaded` is what the program's loader would load; a runtime that is linked
+ * into the program leaves the names of its errors and of the driver's library in its data. */
 static bool check_runtime(const char *file, const char *loaded, struct doctor_finding *finding)
 {
     char drivers[PATH_MAX];
@@ -134,7 +134,7 @@ static bool check_runtime(const char *file, const char *loaded, struct doctor_fi
     const char *path = shared ? strstr(shared, "=> ") : NULL;
     if (path && paths_library("simulated", drivers, NULL) == 0 &&
         strncmp(path + 3, drivers, strlen(drivers)) != 0) {
-        doctor_say(finding, DOCTOR_PROBLEM, "take the run path to NVIDIA's runtime out of it (chrpath -d)",
+        doctor_say(finding, DOCTOR_PROBLEM, "remove the run path to NVIDIA's runtime from it (chrpath -d)",
                    "%s loads NVIDIA's CUDA runtime %.*s, which refuses simulated GPUs", file,
                    (int)strcspn(path + 3, " \n"), path + 3);
         return false;
@@ -147,7 +147,7 @@ static bool check_runtime(const char *file, const char *loaded, struct doctor_fi
     return true;
 }
 
-/* Runs the loader, not the program: --list ends before any of the program's code. */
+/* Runs the loader, not the program: with --list the loader ends before any code of the program runs. */
 static void try_preload(const struct doctor *doctor, const char *file, const struct elf *elf,
                         struct doctor_finding *finding)
 {
@@ -173,7 +173,7 @@ static void try_preload(const struct doctor *doctor, const char *file, const str
         doctor_say(finding, DOCTOR_PROBLEM, "use a system with glibc 2.17 or newer",
                    "%s has a C library that is too old: %.200s", file, line);
     else
-        doctor_say(finding, DOCTOR_PROBLEM, "mend what the loader complains about",
+        doctor_say(finding, DOCTOR_PROBLEM, "fix what the loader complains about",
                    "the loader %s does not put the interceptor into %s: %.200s", elf->interpreter, file,
                    line);
 }
@@ -200,7 +200,8 @@ void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
     for (int i = 0; i < SCRIPTS_MAX && script_interpreter(file, interpreter); i++)
         strcpy(file, interpreter);
     read_elf(file, &elf);
-    /* A capability or another user's rights make the kernel say AT_SECURE, and the loader drop LD_PRELOAD. */
+    /* For a file with a capability or another user's rights the kernel sets AT_SECURE, and the loader drops
+     * LD_PRELOAD. */
     if (stat(file, &status) == 0 && (status.st_mode & (S_ISUID | S_ISGID)))
         doctor_say(finding, DOCTOR_PROBLEM, "run one that is neither",
                    "%s is %s: it runs without the interceptor, unlimited", file,

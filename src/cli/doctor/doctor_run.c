@@ -30,7 +30,8 @@ static long now_ms(void)
     return (long)(monotonic_ns() / 1000000);
 }
 
-/* Returns whether the end was seen. What does not fit is read and dropped. */
+/* Read up to the end of the output, which is what it returns, or for PATIENCE_MS. What does not fit into `text` is
+ * dropped. */
 static bool read_all(int fd, char *text, size_t bytes)
 {
     long end = now_ms() + PATIENCE_MS;

@@ -25,7 +25,7 @@
 
 /* --- The terminal, whatever happens ---------------------------------------------------------------- */
 
-static struct termios before; /* of the terminal as we found it */
+static struct termios before; /* the terminal's state at the start */
 static volatile sig_atomic_t is_over;
 
 static void on_end(int number)
@@ -33,7 +33,7 @@ static void on_end(int number)
     is_over = 1;
 }
 
-/* We crash: the terminal is put back by hand, as nothing of ncurses may be called here. */
+/* On a crash the terminal is restored by hand, as a signal handler may not call ncurses. */
 static void on_crash(int number)
 {
     static const char leave[] = "\033[?1049l\033[?1l\033>\033[?25h\033[0m\r\n";
@@ -73,10 +73,10 @@ static void ask_daemon(struct top_view *view, struct top_fetch *fetch, const cha
                        json_t *body, const char *done)
 {
     if (!top_fetch_act(fetch, method, view->rows.selected, behind, body, done))
-        say(view, true, "the daemon still answers the request before");
+        say(view, true, "the daemon is still answering the last request");
 }
 
-/* What was typed, by the options of `set`. */
+/* Read what was typed as options of `set`, and send the change. */
 static void change(struct top_view *view, struct top_fetch *fetch)
 {
     char *words[WORDS_MAX + 2], *state = NULL;
@@ -153,7 +153,7 @@ static void begin_input(struct top_view *view, enum top_ask ask, const char *tex
 {
     if (ask != TOP_ASK_FILTER && !selected_row(view))
         return;
-    /* What is asked is asked of the row that was seen then, however the list changes. */
+    /* The answer counts for the row that is selected now, however the list changes in the meantime. */
     if (selected_row(view))
         strcpy(view->rows.selected, selected_row(view)->id);
     view->ask = ask;
@@ -173,7 +173,7 @@ static void set_interval(struct top_view *view, struct top_fetch *fetch, double 
     say(view, false, text);
 }
 
-/* Returns false at the end. */
+/* Returns false when the user ends it. */
 static bool take_key(struct top_view *view, struct top_fetch *fetch, int key)
 {
     int place = (int)top_rows_selected(&view->rows), page = (int)top_draw_page(view);
@@ -276,7 +276,7 @@ static void take_news(struct top_view *view, struct top_fetch *fetch)
     }
 }
 
-/* ncurses learns of a new size by a signal, and of two in a row perhaps by one. */
+/* ncurses learns of a new size by a signal, and two changes in a row may come as one signal. */
 static void follow_size(void)
 {
     struct winsize size;
@@ -348,7 +348,7 @@ static enum cli_status show(const struct cli_arguments *arguments)
     return CLI_DONE;
 }
 
-/* The words are those behind `gpuslice top`. */
+/* The words are those after `gpuslice top`. */
 int main(int count, char **words)
 {
     struct cli_arguments arguments;

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <wchar.h>
 
-/* Eighths of a cell, from the left and from below; the first is an empty one. */
+/* Eighths of a cell, from the left and from below; the first is empty. */
 static const char *const parts[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
 static const char *const heights[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 static const char plain_heights[] = " .:-=+*#%";
@@ -20,7 +20,7 @@ double top_past_get(const struct top_past *past, unsigned back)
     return back < past->count ? past->values[(past->next + TOP_PAST - 1 - back) % TOP_PAST] : 0;
 }
 
-/* In eighths; what is above 0 is one at least. */
+/* `ratio` of `cells`, in eighths; at least one for any ratio above 0. */
 static unsigned eighths(double ratio, unsigned cells)
 {
     double most = 8.0 * cells;
@@ -54,7 +54,8 @@ const char *top_sparkline(const struct top_past *past, unsigned cells, bool is_u
     return text;
 }
 
-/* The next character of `*at`: how many bytes it is shown by, and how many cells it takes. A byte that begins none is a "?". */
+/* The next character at `*at`, what is shown for it and its width in cells. Returns the bytes to show. A byte that
+ * does not begin a character is shown as "?". */
 static size_t next_character(const char **at, const char **shown, unsigned *cells)
 {
     wchar_t wide;
@@ -71,7 +72,7 @@ static size_t next_character(const char **at, const char **shown, unsigned *cell
 
 unsigned top_clip(const char *text, unsigned cells, char shown[static TOP_CLIPPED])
 {
-    size_t length = 0, short_length = 0; /* of what leaves room for ".." */
+    size_t length = 0, short_length = 0; /* length that leaves room for ".." */
     unsigned used = 0, short_used = 0, dots = cells > 2 ? 2 : 0;
     for (const char *at = text; *at;) {
         const char *part;

@@ -12,7 +12,7 @@ enum { PAIR_GOOD = 1, PAIR_WARN, PAIR_BAD, PAIR_QUIET, PAIR_TITLE };
 
 #define BAR_CELLS 8
 #define DETAIL_LINES 11
-#define LIST_LEAST 3 /* sessions that stay to be seen beside the detail */
+#define LIST_LEAST 3 /* sessions that stay visible above the detail */
 #define GPU_LINES_MAX 8
 
 void top_draw_start(struct top_view *view)
@@ -38,7 +38,7 @@ static attr_t colour(const struct top_view *view, int pair)
 static void put_text(int y, int x, int width, const char *text)
 {
     char shown[TOP_CLIPPED];
-    if (width > COLS - x) /* what does not fit would go on in the next line */
+    if (width > COLS - x) /* more would wrap into the next line */
         width = COLS - x;
     if (width <= 0)
         return;
@@ -70,7 +70,7 @@ static void put_bar(const struct top_view *view, int y, int x, unsigned cells, d
         mvaddstr(y, x + (int)i, view->is_unicode ? "─" : ".");
     attroff(A_DIM);
     top_bar(ratio, cells, view->is_unicode, text);
-    /* The empty cells keep their line. */
+    /* Empty cells keep the line drawn before. */
     const char *at = text;
     for (unsigned i = 0; i < cells && *at; i++) {
         int bytes = (*at & 0x80) ? 3 : 1;
@@ -131,7 +131,7 @@ static unsigned gpu_lines(const struct top_view *view)
     return view->rows.gpu_count < most ? view->rows.gpu_count : most;
 }
 
-#define GPU_FIXED 39 /* cells of a GPU's line beside its name and its sparkline */
+#define GPU_FIXED 39 /* cells of a GPU's line without its name and its sparkline */
 
 static void draw_gpu(const struct top_view *view, int y, const struct top_gpu *gpu)
 {
@@ -169,7 +169,8 @@ static void draw_gpu(const struct top_view *view, int y, const struct top_gpu *g
 
 enum column { NAME, OWNER, STATE, GPU, BAR, USAGE, ACHIEVED, SHARE, WAIT, PROCESSES, COLUMNS };
 
-/* In their order on the screen; what there is no room for is left out, the highest `rank` first. */
+/* In the order of the screen. When there is too little room, columns are left out, those with the highest `rank`
+ * first. */
 static const struct {
     const char *title;
     int width, rank;
@@ -191,7 +192,7 @@ static const struct {
 #define LINE_LEAST 7
 #define LINE_MOST 30
 
-/* Where columns and sparklines begin; 0: no room for it. */
+/* Where columns and sparklines begin; 0: there is no room for it. */
 struct layout {
     int at[COLUMNS], name_width;
     int memory_line, compute_line, line_width;
@@ -209,7 +210,7 @@ static struct layout lay_out(void)
             break;
         room -= width;
     }
-    if (ranks < COLUMNS || COLS >= 110) { /* names get what is left */
+    if (ranks < COLUMNS || COLS >= 110) { /* names get the remaining room */
         int more = room < NAME_MOST - layout.name_width ? room : NAME_MOST - layout.name_width;
         layout.name_width += more;
         room -= more;
@@ -228,7 +229,7 @@ static struct layout lay_out(void)
     return layout;
 }
 
-/* Put `text` into a column, where there is room for that. */
+/* Put `text` into a column, if that column is shown. */
 static void put_cell(int y, const struct layout *layout, enum column column, const char *text)
 {
     if (!layout->at[column])
@@ -321,7 +322,7 @@ static int detail_lines(void)
     return LINES > 40 ? 2 * DETAIL_LINES : DETAIL_LINES;
 }
 
-/* On a low screen the detail takes the place of all else. */
+/* On a low screen the detail replaces everything else. */
 static bool is_detail_alone(const struct top_view *view)
 {
     return view->shows_detail && LINES - 1 - list_begin(view) - detail_lines() < LIST_LEAST;
@@ -363,7 +364,7 @@ static void draw_list(struct top_view *view)
 
 /* --- The detail ------------------------------------------------------------------------------------ */
 
-/* The session's processes, a line each from `y` to before `end`. */
+/* The session's processes, one on each line from `y` to before `end`. */
 static void draw_processes(const struct top_row *row, int y, int end)
 {
     const json_t *processes = json_object_get(row->session, "processes"), *process;
@@ -430,23 +431,23 @@ static void draw_help(void)
     static const char *const lines[] = {
         "up down PgUp PgDn Home End   choose a session",
         "Enter                        show more of it",
-        "s                            sort by the next of memory, compute, waiting, name",
-        "/                            show what has a word in name, ID, owner, state or command",
-        "l                            change its limits, with the options of 'gpuslice set'",
+        "s                            sort by memory, compute, waiting, name in turn",
+        "/                            filter by name, ID, owner, state or command",
+        "l                            change its limits, by options of 'gpuslice set'",
         "r                            release it (asks first)",
-        "z                            its memory leaves the card, or comes back (--oversubscribe)",
+        "z                            its memory leaves the card, or comes back",
         "+ -                          ask more often, less often",
         "Space                        hold still",
         "q                            end",
         "",
-        "10s: part of a GPU's time in the last ten seconds; ~ by NVML, where no share counts.",
-        "SHARE: what it was promised and may take.",
-        "WAITS: threads that wait for a turn. outside: memory of programs in no session."};
+        "10s: part of a GPU's time in the last 10 s; ~: by NVML, if no share counts.",
+        "SHARE: what the session was promised and may take.",
+        "WAITS: threads waiting for a turn. outside: memory of no session's programs."};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         put_text((LINES > 16 ? 2 : 1) + (int)i, 2, COLS - 4, lines[i]);
 }
 
-/* As many of them as there is room for; the last two are never left out. */
+/* As many keys as there is room for; the last two are always shown. */
 static void list_keys(char *text, size_t bytes)
 {
     static const char *const keys[] = {"Enter detail", "s sort",     "/ filter", "l limits",

@@ -1,4 +1,4 @@
-/* top_draw.h - the screen of `top`, by ncurses, which is started. */
+/* top_draw.h - the screen of `top`. Needs ncurses to be started. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,8 +15,8 @@ struct top_view {
     unsigned first; /* the row at the top of the list */
     enum top_ask ask;
     char input[128]; /* what is being typed */
-    char said[256];  /* the last that happened; "": nothing */
-    bool is_bad;     /* that is a refusal */
+    char said[256];  /* the last message; "": none */
+    bool is_bad;     /* the message is a refusal */
 };
 
 void top_draw_start(struct top_view *view);

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "client/client.h"
 
-/* Between two questions there is so many times as long as one takes: a thousand sessions keep the daemon no
- * busier. */
+/* The pause between two requests is at least so many times as long as a request takes, so that a thousand sessions
+ * keep the daemon no busier. */
 #define REST 4
 #define HISTORY_PATH "/v1/history?since=2m&points=120&sessions=64"
 
@@ -30,7 +30,8 @@ struct top_fetch {
     pthread_mutex_t lock;
     pthread_cond_t woken;
     int event_fd;
-    uint64_t interval_ns; /* all below: under the lock */
+    /* this and all below: under the lock */
+    uint64_t interval_ns;
     bool stop;
     struct action action;
     struct top_news news;
@@ -68,7 +69,7 @@ static void ask(struct top_fetch *fetch, bool *has_history)
     int result = client_request(&fetch->client, "GET", "/v1/sessions", NULL, &sessions, &error);
     if (result == 0)
         result = client_request(&fetch->client, "GET", "/v1/gpus", NULL, &gpus, &error);
-    /* A daemon that keeps none says so: then sparklines begin empty. */
+    /* A daemon without a history refuses; then the sparklines begin empty. */
     if (result == 0 && !*has_history)
         client_request(&fetch->client, "GET", HISTORY_PATH, NULL, &history, NULL);
     *has_history |= result == 0;
@@ -89,7 +90,7 @@ static void act(struct top_fetch *fetch, struct action *action)
     post(fetch, NULL, NULL, NULL, result < 0 ? error.message : action->done, result == -ENOTCONN);
 }
 
-/* Wait until the time, an action or the end. Returns whether to go on. */
+/* Wait until it is time to ask again, or for an action, or the end. Returns whether to go on. */
 static bool wait_for_next(struct top_fetch *fetch, uint64_t took_ns, struct action *action)
 {
     uint64_t begin = monotonic_ns();
@@ -144,7 +145,7 @@ int top_fetch_start(struct top_fetch **fetch_out, bool simulated, uint64_t inter
     pthread_condattr_destroy(&monotonic);
     fetch->interval_ns = interval_usec * 1000;
     fetch->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    /* Signals are the screen's. */
+    /* The screen's thread handles the signals. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -159,7 +160,7 @@ int top_fetch_start(struct top_fetch **fetch_out, bool simulated, uint64_t inter
     return 0;
 }
 
-/* A daemon that does not answer holds the thread, not us: the process is about to end. */
+/* Does not wait for the thread, which may hang on a daemon that does not answer: the process is about to end. */
 void top_fetch_stop(struct top_fetch *fetch)
 {
     pthread_mutex_lock(&fetch->lock);

@@ -18,13 +18,13 @@ static void *must_grow(void *memory, size_t count, size_t bytes)
 {
     void *grown = reallocarray(memory, count, bytes);
     if (!grown)
-        abort(); /* a megabyte: the machine is lost */
+        abort(); /* a megabyte: the machine has no memory left */
     return grown;
 }
 
 /* --- Sessions -------------------------------------------------------------------------------------- */
 
-/* Rows by ID, to find one among thousands: the daemon's lists name each of them again. */
+/* Rows sorted by ID, to find one among thousands: the daemon's lists name each of them again. */
 static int compare_ids(const void *a, const void *b)
 {
     const struct top_row *const *left = a, *const *right = b;
@@ -113,7 +113,7 @@ static void fill_gpus(struct top_row *row)
     }
 }
 
-/* An owner's name comes with the session from a daemon that knows it. */
+/* Answers of newer daemons have the owner's name. */
 static const char *owner_of(const json_t *session)
 {
     const char *owner = session_text(session, "owner");
@@ -141,7 +141,7 @@ static void fill_row(struct top_row *row, const json_t *session)
     top_past_add(&row->memory, row->limit ? (double)row->used / (double)row->limit : 0);
 }
 
-/* What NVML shows of each session's processes, where its share is not measured. */
+/* The load that NVML shows for the processes of each session whose share is not measured. */
 static void fill_busy(struct top_rows *rows)
 {
     struct top_row **index = index_rows(rows->rows, rows->count);
@@ -352,7 +352,7 @@ void top_rows_take(struct top_rows *rows, json_t *sessions, json_t *gpus)
     top_rows_sort(rows);
 }
 
-/* In the place of the first sample, which is the newest of these too. */
+/* Replaces the first sample, which is also the newest value of the history. */
 static void fill_past(struct top_past *past, const json_t *values, double whole)
 {
     const json_t *value;

@@ -1,4 +1,4 @@
-/* gpuslice cdi: sessions, and slices, as devices that container programs know by name. */
+/* gpuslice cdi: sessions and slices as devices that container programs know by name. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,15 +14,14 @@
 
 static const struct cli_option options[] = {
     {"to", "FOLDER", CLI_FOLDER, offsetof(struct cli_arguments, folder),
-     "write a file for each session there, rather than print; /etc/cdi and /run/cdi are where podman and "
-     "docker look"},
+     "write a file for each session to this folder instead of printing; podman and docker look in /etc/cdi "
+     "and /run/cdi"},
     {"without-driver", NULL, CLI_FLAG, offsetof(struct cli_arguments, without_driver),
      "leave the driver's libraries and devices out: another device brings them, like nvidia.com/gpu"},
     {"slice", "NAME", CLI_SESSION_NAME, offsetof(struct cli_arguments, slice),
      "write the device gpuslice.io/slice=NAME: each container that names it gets a session of its own, of "
-     "this size, "
-     "which ends with it; without --gpu, one for each GPU, NAME-0, NAME-1 and so on, where there are "
-     "several"},
+     "this size, which ends with it; without --gpu, a machine with several GPUs gets one device for each, "
+     "NAME-0, NAME-1 and so on"},
     CLI_OPTION_GPU,
     CLI_OPTION_MEMORY,
     CLI_OPTION_COMPUTE,
@@ -31,7 +30,8 @@ static const struct cli_option options[] = {
     CLI_OPTION_HOST_MEMORY,
     CLI_OPTION_IDLE_SUSPEND,
     {"hook", NULL, CLI_FLAG, offsetof(struct cli_arguments, hook),
-     "for container runtimes, which call it as a container with a slice is made; its state is on stdin"},
+     "for container runtimes, which call it when they make a container with a slice; the container's state "
+     "is on stdin"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -86,12 +86,11 @@ static int check(const struct cli_arguments *arguments, struct error *error)
 {
     if (arguments->hook + (arguments->slice != NULL) + (arguments->operand_count > 0) != 1)
         return error_set(error, EINVAL, NULL,
-                         "expected sessions, or --slice NAME: 'gpuslice cdi' writes one or the other");
+                         "expected either sessions or --slice NAME: 'gpuslice cdi' writes one or the other");
     if (!arguments->slice && describes_slice(&arguments->wish))
         return error_set(
             error, EINVAL, NULL,
-            "sizes and GPUs are of a slice; expected --slice NAME beside; 'gpuslice set' changes a "
-            "session");
+            "sizes and GPUs are for slices; add --slice NAME, or change a session with 'gpuslice set'");
     return session_wish_check(&arguments->wish, error);
 }
 
@@ -128,11 +127,10 @@ const struct cli_verb verb_cdi = {
     .operand_kind = CLI_SESSION,
     .operands_max = (unsigned)-1,
     .summary = "write sessions and slices as devices of containers",
-    .text = "A device is called by its session's name and ID, like gpuslice.io/session=train. A "
-            "specification holds the session's token, and is "
-            "of no use when that has ended. With --slice, a device is a size, like "
-            "gpuslice.io/slice=quarter: any "
-            "number of containers can name it, and each has a session of its own.",
+    .text = "A device has its session's name and ID, like gpuslice.io/session=train. A specification holds "
+            "the session's token, and is of no use after the session has ended. With --slice, a device is a "
+            "size, like gpuslice.io/slice=quarter: any number of containers can name it, and each gets a "
+            "session of its own.",
     .examples = "  gpuslice create --name train --memory 4GiB\n"
                 "  gpuslice cdi --to /etc/cdi train\n"
                 "  podman run --device gpuslice.io/session=train IMAGE\n"

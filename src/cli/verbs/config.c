@@ -1,4 +1,4 @@
-/* gpuslice config: what is set, by what, and whether the files are good. */
+/* gpuslice config: each setting and where it comes from, and whether the files are valid. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,14 +27,14 @@ static int check(const struct cli_arguments *arguments, struct error *error)
 
 /* --- What the files say, without a daemon ------------------------------------------------------------ */
 
-/* Whether `path` is read as sessions.conf is. */
+/* Whether the file at `path` is in the format of sessions.conf. */
 static bool declares_sessions(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return strcmp(name, CONFIG_SESSIONS_FILE) == 0 || strcmp(name, "resource-config.txt") == 0;
 }
 
-/* Add what stands in the file at `path` to `answer`. -ENOENT where there is none. */
+/* Add the content of the file at `path` to `answer`. -ENOENT if it does not exist. */
 static int add_file(json_t *answer, const char *path, struct error *error)
 {
     json_t *sessions = json_object_get(answer, "sessions");
@@ -57,7 +57,7 @@ static int add_file(json_t *answer, const char *path, struct error *error)
     return 0;
 }
 
-/* The same answer as a daemon's, but of what the files say. Sets `*problem` on the first mistake. */
+/* An answer like a daemon's, made from the files. Sets `*problem` to the first mistake. */
 static json_t *read_files(char *const *paths, size_t count, struct error *problem)
 {
     json_t *files = json_array();
@@ -201,10 +201,9 @@ const struct cli_verb verb_config = {
     .operand_kind = CLI_CONFIG,
     .operands_max = 2,
     .summary = "show each setting and where it comes from, or check the files",
-    .text =
-        "Without a daemon, shows what the files say. 'check' reads gpuslice.conf and sessions.conf, or FILE,"
-        " and ends with status 1 at the first mistake, which it names with its line. The daemon follows"
-        " changes of the files at once, but for the keys that gpuslice.conf(5) names.",
+    .text = "Without a daemon, shows what the files say. 'check' reads gpuslice.conf and sessions.conf, or "
+            "FILE, and ends with status 1 at the first mistake, which it names with its line. The daemon "
+            "follows changes of the files at once, except for the keys that gpuslice.conf(5) names.",
     .examples = "  gpuslice config\n"
                 "  gpuslice config check /etc/gpuslice/gpuslice.conf",
     .options = options,

@@ -38,8 +38,8 @@ static int read_token(const struct paths *paths, char token[static TOKEN_BYTES +
     return 0;
 }
 
-/* Everybody sees the words that a program was started with, so the browser is given a file that only we can
- * read, which leads to the page. */
+/* Everybody can read a program's command line. So the browser gets a file that only this user can read, which leads
+ * to the page. */
 static int open_browser(const struct paths *paths, const char *url, struct error *error)
 {
     char path[PATH_MAX + 16], fresh[PATH_MAX + 24];
@@ -104,10 +104,9 @@ static enum cli_status act(const struct cli_arguments *arguments)
 const struct cli_verb verb_dashboard = {
     .name = "dashboard",
     .summary = "print the address of the dashboard, for a browser",
-    .text =
-        "The daemon then serves HTTP on this machine alone, at http-address of gpuslice.conf or a free port."
-        " Who has the address is the daemon's user: it has the token behind its #. From another machine:"
-        " 'ssh -L PORT:127.0.0.1:PORT HOST' and the same address.",
+    .text = "The daemon then serves HTTP on this machine alone, at http-address of gpuslice.conf or a free "
+            "port. Whoever has the address acts as the daemon's user, as the part after its # is the token. "
+            "From another machine, use 'ssh -L PORT:127.0.0.1:PORT HOST' and the same address.",
     .examples = "  gpuslice dashboard --open",
     .options = options,
     .act = act,

@@ -17,9 +17,9 @@ static const struct cli_option options[] = {
     {"since", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, since_usec),
      "leave out what happened longer ago than this, like 10m or 2h"},
     {"lines", "COUNT", CLI_COUNT, offsetof(struct cli_arguments, lines),
-     "of what has happened print the last COUNT alone", .letter = 'n'},
+     "print only the last COUNT events so far", .letter = 'n'},
     {"json", NULL, CLI_FLAG, offsetof(struct cli_arguments, json),
-     "print an object of JSON a line, for programs"},
+     "print one JSON object on each line, for programs"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -28,14 +28,14 @@ static const struct cli_option options[] = {
 /* Which events are printed. */
 struct choice {
     const char *session;           /* name, ID or the beginning of an ID; NULL: any */
-    char since[SESSION_TIME_TEXT]; /* as the API writes times; "": any */
+    char since[SESSION_TIME_TEXT]; /* in the API's form; "": any */
     void (*print)(const json_t *event);
-    uint64_t after; /* the number of the last event that needs no printing any more */
-    json_t *last;   /* collects the last `lines` events instead; NULL: they are printed */
+    uint64_t after; /* number of the last event that was printed already */
+    json_t *last;   /* collects the last `lines` events; NULL: they are printed */
     unsigned lines;
 };
 
-/* Events are numbered: "3-17" is the 17th of the third daemon. */
+/* Events are numbered: "3-17" is the 17th event of the third daemon. */
 static uint64_t number_of(const json_t *event)
 {
     const char *dash = strchr(session_text(event, "id"), '-');
@@ -49,7 +49,7 @@ static void take_event(const json_t *event, void *context)
     if (choice->session && strcmp(session_text(event, "name"), choice->session) != 0 &&
         strncmp(id, choice->session, strlen(choice->session)) != 0)
         return;
-    /* Times are all of one form, in which the later comes later. */
+    /* All times have the same form, in which a later time sorts after an earlier one. */
     if (strcmp(session_text(event, "time"), choice->since) < 0 || number_of(event) <= choice->after)
         return;
     if (!choice->last) {
@@ -61,7 +61,7 @@ static void take_event(const json_t *event, void *context)
         json_array_remove(choice->last, 0);
 }
 
-/* Of what has happened up to now the end. What comes behind it is printed from then on. */
+/* Print the last `lines` of the events so far; `choice` then skips them. */
 static int print_last(struct client *client, struct choice *choice, struct error *error)
 {
     const json_t *event;

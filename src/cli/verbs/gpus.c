@@ -50,7 +50,7 @@ static void add_gpu(struct table *table, const json_t *gpu)
                      (unsigned long long)session_number(gpu, "sessions"));
 }
 
-/* Programs that no session accounts for, a line each. */
+/* Programs in no session, a line each. */
 static void print_outsiders(const json_t *gpu)
 {
     const json_t *process;

@@ -1,4 +1,4 @@
-/* gpuslice allocate, status and run-existing: verbs of gslice, which print what its users' scripts read. */
+/* gpuslice allocate, status and run-existing: gslice's verbs, with output that its users' scripts can read. */
 #include "cli/gslice.h"
 
 #include "cli/options.h"
@@ -35,7 +35,7 @@ static enum cli_status allocate(const struct cli_arguments *arguments)
     struct client client;
     struct error error;
     json_t *session = NULL;
-    gslice_read_allocate(arguments, &meant, NULL); /* it was checked */
+    gslice_read_allocate(arguments, &meant, NULL); /* check_allocate() has checked it */
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0)
         result = session_create(&client, &meant.wish, false, &cells_progress, &session, &error);

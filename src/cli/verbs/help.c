@@ -8,9 +8,9 @@
 #include "cli/verbs.h"
 
 #define WIDTH 80
-#define OPTION_COLUMN 22 /* where what an option does begins */
+#define OPTION_COLUMN 22 /* where the texts of options begin */
 
-/* Print `text` from column `at` on, going on at column `indent` of the next line where it is too long. */
+/* Print `text` from column `at` on; further lines begin at column `indent`. */
 static void print_wrapped(const char *text, size_t at, size_t indent)
 {
     size_t start = at;

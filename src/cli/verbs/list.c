@@ -1,4 +1,4 @@
-/* gpuslice list: all sessions, a line each, or one a GPU where a session has several. */
+/* gpuslice list: all sessions, a line for each GPU of a session. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,14 +10,14 @@
 #include "client/session_fields.h"
 
 static const struct cli_option options[] = {
-    {"quiet", NULL, CLI_FLAG, offsetof(struct cli_arguments, quiet), "print IDs alone, one a line",
+    {"quiet", NULL, CLI_FLAG, offsetof(struct cli_arguments, quiet), "print only IDs, one on each line",
      .letter = 'q'},
     {"format", "FIELDS", CLI_FIELDS, offsetof(struct cli_arguments, fields),
-     "print these fields of --json, with tabs between, like session_id,name,used_bytes"},
+     "print these fields of --json, separated by tabs, like session_id,name,used_bytes"},
     {"watch", NULL, CLI_FLAG, offsetof(struct cli_arguments, watch),
      "print again every 2 seconds, until interrupted", .letter = 'w'},
     {"output", "FORM", CLI_FORM, offsetof(struct cli_arguments, form),
-     "table, wide (all columns), json or name (names alone)", .letter = 'o'},
+     "table, wide (all columns), json or name (only names)", .letter = 'o'},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
@@ -45,7 +45,7 @@ static const struct table_column columns[] = {
     {NULL},
 };
 
-/* The cells of a session's first row, beside those of its first GPU. */
+/* The cells of a session's first row, without those of its first GPU. */
 static void fill_session(struct table_cell *row, const json_t *session)
 {
     const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
@@ -120,8 +120,8 @@ static void add_session(struct table *table, const json_t *session)
     }
 }
 
-/* Pods are shown where there are any, owners where there is another than who asks, priorities where one is not the usual,
- * speeds where one is measured. */
+/* Pods are shown if there are any, owners if there is one other than this user, priorities if one is not normal,
+ * speeds if one is measured. */
 static void choose_columns(const json_t *sessions, bool is_wide,
                            struct table_column chosen[static COLUMNS + 1])
 {
@@ -185,10 +185,9 @@ static int print_fields(const json_t *sessions, const char *fields, struct error
             size_t length = strcspn(at, ",");
             const json_t *value = json_object_getn(session, at, length);
             if (!value)
-                return error_set(
-                    error, EINVAL, NULL,
-                    "sessions have no field '%.*s'; 'gpuslice list --json' shows which there are",
-                    (int)length, at);
+                return error_set(error, EINVAL, NULL,
+                                 "sessions have no field '%.*s'; 'gpuslice list --json' shows all of them",
+                                 (int)length, at);
             if (at != fields)
                 putchar('\t');
             print_field(value);
@@ -205,7 +204,7 @@ static bool is_form(const struct cli_arguments *arguments, const char *form)
     return arguments->form && strcmp(arguments->form, form) == 0;
 }
 
-/* Which fields are printed alone; NULL: a table, or all as JSON. */
+/* The fields to print alone; NULL: a table, or everything as JSON. */
 static const char *fields_of(const struct cli_arguments *arguments)
 {
     return arguments->fields            ? arguments->fields
@@ -228,7 +227,7 @@ static int print_once(const struct cli_arguments *arguments, struct error *error
     }
     result = 0;
     if (arguments->watch && isatty(STDOUT_FILENO))
-        fputs("\033[H\033[J", stdout); /* to the top, and all below away */
+        fputs("\033[H\033[J", stdout); /* to the top, and clear what is below */
     if (is_json)
         cells_print_json(sessions);
     else if (fields)

@@ -9,9 +9,9 @@
 
 static const struct cli_option options[] = {
     {"all", NULL, CLI_FLAG, offsetof(struct cli_arguments, all),
-     "all sessions of yours, but for those that sessions.conf declares"},
+     "all your sessions, except those that sessions.conf declares"},
     {"kill", NULL, CLI_FLAG, offsetof(struct cli_arguments, kill),
-     "first end the processes in it, with SIGTERM, and after 10 seconds with SIGKILL"},
+     "first end the processes in the session, with SIGTERM, and after 10 seconds with SIGKILL"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -22,7 +22,7 @@ static int check(const struct cli_arguments *arguments, struct error *error)
     if (arguments->all != (arguments->operand_count > 0))
         return 0;
     return error_set(error, EINVAL, NULL,
-                     arguments->all ? "--all and sessions are given; expected one of them"
+                     arguments->all ? "both --all and sessions are given; expected one of the two"
                                     : "no session is given; expected some, or --all");
 }
 
@@ -37,7 +37,7 @@ static int release_one(struct client *client, const struct cli_arguments *argume
     return result;
 }
 
-/* root too means its own: others' are released by name. */
+/* For root, too, --all means its own sessions; it releases others' by name. */
 static enum cli_status release_all(struct client *client, const struct cli_arguments *arguments)
 {
     enum cli_status status = CLI_DONE;
@@ -58,7 +58,7 @@ static enum cli_status release_all(struct client *client, const struct cli_argum
     return status;
 }
 
-/* A session that cannot be released does not keep the others from it. */
+/* Goes on with the other sessions after one that cannot be released. */
 static enum cli_status act(const struct cli_arguments *arguments)
 {
     struct client client;
@@ -81,7 +81,7 @@ const struct cli_verb verb_release = {
     .operands = "SESSION...",
     .operand_kind = CLI_SESSION,
     .operands_max = (unsigned)-1,
-    .summary = "end sessions in which nothing runs, with --kill any",
+    .summary = "end sessions in which nothing runs, or any session with --kill",
     .options = options,
     .check = check,
     .act = act,

@@ -1,4 +1,4 @@
-/* gpuslice run: a program inside a session. This process makes the session, and becomes the program. */
+/* gpuslice run: a program inside a session. This process makes the session and becomes the program. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static const struct cli_option options[] = {
     {"container", NULL, CLI_FLAG, offsetof(struct cli_arguments, container),
      "COMMAND is podman, docker, nerdctl or apptainer: give the container that it starts the session"},
     {"without-driver", NULL, CLI_FLAG, offsetof(struct cli_arguments, without_driver),
-     "with --container: the container gets the driver otherwise, as by --device nvidia.com/gpu=all"},
+     "with --container: the container gets the driver in another way, like --device nvidia.com/gpu=all"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -46,13 +46,12 @@ static int check_container(const struct cli_arguments *arguments, struct error *
     if (arguments->container)
         return container_command_check(arguments->operands, arguments->session != NULL, error);
     if (arguments->without_driver)
-        return error_set(error, EINVAL, NULL,
-                         "--without-driver is for containers; expected --container beside");
+        return error_set(error, EINVAL, NULL, "--without-driver is for containers; add --container");
     const char *program = container_command_starts(arguments->operands);
     if (program)
         return error_set(
             error, EINVAL, NULL,
-            "'%.80s' starts programs in a container, where they would run without limits; say --container",
+            "'%.80s' starts programs in a container, where they would run without limits; add --container",
             program);
     return 0;
 }
@@ -97,7 +96,7 @@ static int set_environment(const json_t *environment, bool simulated, struct err
     return 0;
 }
 
-/* The environment of the session to run in: a new one's or an old one's. */
+/* The environment of the session to run in, new or existing. */
 static int find_environment(struct client *client, const struct cli_arguments *arguments,
                             json_t **environment, struct error *error)
 {
@@ -116,7 +115,7 @@ static int find_environment(struct client *client, const struct cli_arguments *a
     return 0;
 }
 
-/* The session to run in, with its environment, and a socket of its own. */
+/* The session to run in, with its environment and a socket of its own. */
 static int find_session(struct client *client, const struct cli_arguments *arguments, json_t **session,
                         struct error *error)
 {
@@ -137,7 +136,7 @@ static int find_session(struct client *client, const struct cli_arguments *argum
     return result;
 }
 
-/* The container program's command, with what gives the container the session. */
+/* The container program's command, with the options that give the container the session. */
 static int compose_container(struct client *client, const struct cli_arguments *arguments, char ***command,
                              struct error *error)
 {
@@ -156,7 +155,7 @@ static int compose_container(struct client *client, const struct cli_arguments *
     return result;
 }
 
-/* nvidia-smi reads an internal table of NVIDIA's own driver library, which the simulation does not have. */
+/* nvidia-smi needs an internal table of NVIDIA's own driver library, which the simulation does not have. */
 static int check_command(const struct cli_arguments *arguments, char **command, struct error *error)
 {
     const char *slash = strrchr(command[0], '/');

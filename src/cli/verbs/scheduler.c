@@ -1,4 +1,4 @@
-/* gpuslice scheduler: how the GPUs' time is shared just now, and the longest turn. */
+/* gpuslice scheduler: how the GPUs' time is shared at the moment, and the longest turn. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,14 +11,11 @@
 static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
      "the longest turn while others wait: of the GPU's time from 1ms to 1s, of its memory from 1s to 1h; "
-     "auto: "
-     "fifty times what a change of turns costs, within 15 to 50 ms, and so long that moving memory takes a "
-     "tenth "
-     "of it, within 1 to 60 s"},
+     "auto: fifty times what a change of turns costs, within 15 to 50 ms, and for memory so long that moving "
+     "it takes a tenth of the turn, within 1 to 60 s"},
     {"anti-thrash", "on|off|auto", CLI_ANTI_THRASH, offsetof(struct cli_arguments, anti_thrash),
-     "memory that can leave the card takes turns where it does not fit together (auto), always (on), or "
-     "never "
-     "(off: whoever needs room has it at once)"},
+     "sessions whose memory can leave the card take turns when their memory does not fit together (auto), "
+     "always (on), or never (off: a session that needs room gets it at once)"},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
@@ -128,19 +125,14 @@ static enum cli_status act(const struct cli_arguments *arguments)
 const struct cli_verb verb_scheduler = {
     .name = "scheduler",
     .summary = "show how the GPUs are shared, and set the longest turns",
-    .text =
-        "A GPU is 'free' to all until a session on it has a share or a priority. Then it is 'open' while all"
-        " get what was promised to them side by side, and in 'shares' while some take turns or wait for what "
-        "their"
-        " maximum allows. It is in 'turns' while memory that does not fit together takes turns on it, each a "
-        "second or more"
-        " long. 10s is the part of the GPU's time that a session got in the last ten seconds. "
-        "SPEED is"
-        " its speed of late as part of its speed alone, and what its minimum promises of that. GPU TIME is "
-        "what its"
-        " work took, HELD for how long others were kept from the GPU for it, and WAITS how long half and 99 "
-        "of 100 waits"
-        " of its threads for turns were at most. What you set holds until the daemon ends.",
+    .text = "A GPU is 'free' to all until a session on it has a share or a priority. Then it is 'open' while "
+            "all sessions get what was promised to them side by side, and in 'shares' while some take turns, "
+            "or wait because of their maximum. It is in 'turns' while sessions whose memory does not fit "
+            "together take turns on it, each a second or more long. 10s is the part of the GPU's time that a "
+            "session got in the last ten seconds. SPEED is its recent speed as part of its speed alone, and "
+            "the part that its minimum promises. GPU TIME is how long its work took, HELD how long others "
+            "were kept from the GPU for it, and WAITS the longest that half and 99 of 100 of its threads' "
+            "waits for turns were. What you set holds until the daemon ends.",
     .examples = "  gpuslice scheduler --quantum 20ms\n"
                 "  gpuslice scheduler --quantum 30s --anti-thrash auto",
     .options = options,

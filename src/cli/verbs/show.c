@@ -49,7 +49,7 @@ static void print_waits(const json_t *waits, bool colour)
     print_fact("Waits", text, colour);
 }
 
-/* Who has had no turn to wait for has nothing to say. */
+/* Prints nothing for a session that has had no turn to wait for. */
 static void print_lease(const json_t *session, bool colour)
 {
     char text[128];
@@ -69,7 +69,7 @@ static void print_lease(const json_t *session, bool colour)
     print_waits(json_object_get(session, "gate_waits"), colour);
 }
 
-/* Of a session whose memory can leave the card. */
+/* For a session whose memory can leave the card. */
 static void print_residency(const json_t *session, bool colour)
 {
     char text[512], here[UNITS_BYTES_TEXT], away[UNITS_BYTES_TEXT], stays[UNITS_BYTES_TEXT],
@@ -95,7 +95,7 @@ static void print_residency(const json_t *session, bool colour)
         print_fact("Failed", failure, colour);
 }
 
-/* Where a queued session stands, and for how much memory on which GPUs. */
+/* The session's place in the queue, and the memory and GPUs that it asks for. */
 static void print_queued(const json_t *session, bool colour)
 {
     const json_t *asked = json_object_get(session, "asked_gpus"), *gpu;

@@ -1,4 +1,4 @@
-/* gpuslice suspend, gpuslice resume: a session's memory leaves the card, and comes back. */
+/* gpuslice suspend and gpuslice resume: a session's memory leaves the card, and comes back. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,14 +13,15 @@
 #define ASK_USEC 100000
 
 static const struct cli_option options[] = {
-    {"no-wait", NULL, CLI_FLAG, offsetof(struct cli_arguments, no_wait), "return at once, before it is done"},
+    {"no-wait", NULL, CLI_FLAG, offsetof(struct cli_arguments, no_wait),
+     "return at once, before the move is done"},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
 };
 
-/* One line that stays where it is, for people who watch. */
+/* One line that is written over, for people at a terminal. */
 static void show_progress(const json_t *session)
 {
     const json_t *move = json_object_get(session, "move"), *left = json_object_get(move, "seconds_left");
@@ -40,13 +41,13 @@ static void end_progress(bool was_shown)
         fputs("\r\033[K", stderr);
 }
 
-/* A session that ends meanwhile takes its memory along: nothing is left to wait for. */
+/* When a session ends, its memory goes with it, so nothing is left to wait for. */
 static bool has_ended(int result, const struct error *error)
 {
     return result < 0 && error->code && strcmp(error->code, "ERR_SESSION_NOT_FOUND") == 0;
 }
 
-/* Ask until the session is where it is to be, has ended, or says why not. */
+/* Ask until the session's memory is where it should be, the session has ended, or it says why it cannot. */
 static int wait_for_move(struct client *client, const char *wanted, json_t **session, struct error *error)
 {
     char id[32];
@@ -108,11 +109,10 @@ const struct cli_verb verb_suspend = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "have a session's GPU memory leave the card",
-    .text =
-        "Its GPU memory goes to host memory; programs in it go on until they "
-        "touch the GPU, and then wait until 'gpuslice resume'. Returns when the memory has left the card, or "
-        "the session has ended. Of a session that was not made with --oversubscribe the driver takes the "
-        "programs off the card as a whole, where it is 570 or later.",
+    .text = "The session's GPU memory moves to host memory; its programs go on until they touch the GPU, and "
+            "then wait for 'gpuslice resume'. Returns when the memory has left the card, or the session has "
+            "ended. If the session was not made with --oversubscribe, the driver takes its programs off the "
+            "card as a whole, which needs driver 570 or later.",
     .examples = "  gpuslice create --name notebook --memory 4GiB --oversubscribe\n"
                 "  gpuslice suspend notebook",
     .options = options,
@@ -126,9 +126,8 @@ const struct cli_verb verb_resume = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "have a suspended session's GPU memory come back to the card",
-    .text = "Its programs find the same bytes at the same addresses, and go on. Returns when all is back, or "
-            "the session has "
-            "ended.",
+    .text = "The session's programs find the same bytes at the same addresses, and go on. Returns when all "
+            "of the memory is back, or the session has ended.",
     .examples = "  gpuslice resume notebook",
     .options = options,
     .act = resume,

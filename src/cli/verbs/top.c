@@ -1,5 +1,5 @@
-/* gpuslice top: sessions and GPUs as they change. A program of its own (top/), as every other verb would wait for the
- * terminal's library to be loaded. */
+/* gpuslice top: sessions and GPUs as they change. It is a program of its own (top/), as otherwise every verb would
+ * have to load the terminal's library. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>

@@ -117,7 +117,7 @@ static void print_table(const json_t *answer)
 
 /* --- CSV ------------------------------------------------------------------------------------------- */
 
-/* No value has a comma or a quote in it: names are [A-Za-z0-9._-]. */
+/* No value contains a comma or a quote: names are [A-Za-z0-9._-]. */
 static void print_csv(const json_t *answer)
 {
     static const char *const fields[] = {

@@ -1,4 +1,4 @@
-/* gpuslice version: ours, and the running daemon's. */
+/* gpuslice version: this program's, and the running daemon's. */
 #include <errno.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
-/* claim.h - what the simulated GPU claims about NVIDIA's driver, one call a claim, to be run on both.
+/* claim.h - what the simulated GPU claims about NVIDIA's driver, one call for each claim, to be run on both.
  *
  * claim      a name, what the simulation says the driver answers, and what it answered here
- * group      claims that share a process: each runs in a forked child, so that one may break its context or die
+ * group      claims that share a process: each group runs in a forked child, so that it may break its context or die
  * verified   somebody saw the claim hold on a card (verified.def); all others are unverified */
 #pragma once
 
@@ -13,28 +13,29 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* Groups begin before cuInit, without a context. */
+/* A group starts before cuInit, without a context. */
 struct group {
     const char *name;
     void (*run)(void);
 };
-extern const struct group groups_of_contexts[], groups_of_memory[], groups_of_streams[],
-    groups_of_graphs[]; /* end with a NULL name */
+/* each ends with a NULL name */
+extern const struct group groups_of_contexts[], groups_of_memory[], groups_of_streams[], groups_of_graphs[];
 
 void claim_result(const char *name, CUresult claimed, CUresult observed);
 void claim_number(const char *name, uint64_t claimed, uint64_t observed);
 void claim_true(const char *name, const char *claimed, bool observed);
 
-/* For what a group needs and does not claim: ends the group with a failed claim unless it succeeds. */
+/* For calls that a group needs but that are not a claim: unless `result` is success, records a failed claim and
+ * ends the group. */
 void need(const char *what, CUresult result);
 
-/* cuInit and a context of device 0, current. */
+/* Call cuInit, create a context of device 0 and make it current. */
 CUcontext need_context(void);
 
-/* A module with gs_fill_u32(address, value, count), which stores `value` at `address` (count is 1). */
+/* Load a module with gs_fill_u32(address, value, count), which stores `value` at `address` (count is 1). */
 CUfunction need_store_kernel(void);
 
-/* A host function that holds its stream until the gate is opened. */
+/* A host function that holds its stream until gate_open(). */
 struct gate {
     _Atomic int is_open;
 };

@@ -1,4 +1,4 @@
-/* claims.c - a group's process, and what it says to ours. */
+/* claims.c - runs a group in a process of its own, and passes its records to ours. */
 #include "gpucheck/claims/claims.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static const char *group_name;
-static int record_pipe; /* from the group's process; a record is less than PIPE_BUF */
+static int record_pipe; /* from the group's process */
 _Static_assert(sizeof(struct claim_record) <= 512, "written as one");
 
 const struct group *const claim_rooms[] = {groups_of_contexts, groups_of_memory, groups_of_streams,
@@ -108,7 +108,7 @@ void gate_open(struct gate *gate)
     gate->is_open = 1;
 }
 
-/* --- In ours --------------------------------------------------------------------------------------- */
+/* --- In our process ------------------------------------------------------------------------------- */
 
 bool claims_run(const struct group *group, void (*keep)(const struct claim_record *record))
 {
@@ -126,7 +126,7 @@ bool claims_run(const struct group *group, void (*keep)(const struct claim_recor
         close(ends[0]);
         record_pipe = ends[1];
         group_name = group->name;
-        alarm(60); /* a call that never returns is a claim that does not hold */
+        alarm(60); /* a call that never returns makes the group fail */
         group->run();
         _exit(0);
     }

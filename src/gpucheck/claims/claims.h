@@ -1,4 +1,4 @@
-/* claims.h - running the claims, for the programs that ask them: fidelity, and gpu-check. */
+/* claims.h - run the claims, for the programs that test them: fidelity, and gpu-check. */
 #pragma once
 
 #include "gpucheck/claims/claim.h"
@@ -8,9 +8,9 @@ struct claim_record {
     bool ok;
 };
 
-/* All groups, a room each; ends with NULL. */
+/* The groups of each source file; ends with NULL. */
 extern const struct group *const claim_rooms[];
 
-/* Run the group in a forked child and hand each of its claims to `keep`; that it came to its end is one of
- * them where it did not. False, with errno, if there is no child. The caller has not used the driver. */
+/* Run the group in a forked child and hand each of its claims to `keep`. If the child does not end well, that is
+ * one more failed claim. Returns false, with errno, if there is no child. The caller must not have used the driver. */
 bool claims_run(const struct group *group, void (*keep)(const struct claim_record *record));

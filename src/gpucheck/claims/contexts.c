@@ -1,4 +1,4 @@
-/* contexts.c - claims about initialisation, devices, contexts and looking entry points up. */
+/* contexts.c - claims about initialisation, devices, contexts and finding entry points. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <string.h>
@@ -155,7 +155,7 @@ static void contexts(void)
     need("cuCtxCreate_v2", cuCtxCreate_v2(&second, 0, 0));
     need("cuCtxSetCurrent", cuCtxSetCurrent(first));
     need("cuCtxDestroy_v2", cuCtxDestroy_v2(second));
-    /* Under `first` the stack may hold `second` still; what is current lives. */
+    /* The stack may still hold `second` below `first`; the current context lives. */
     claim_result("cuMemAlloc in another context than one destroyed", CUDA_SUCCESS,
                  cuMemAlloc_v2(&pointer, 1));
     need("cuCtxCreate_v2", cuCtxCreate_v2(&second, 0, 0));
@@ -219,7 +219,8 @@ static void *address_of(const char *name, int version, cuuint64_t flags)
     return address;
 }
 
-/* By the symbol where its address is what the resolver gives; else by what the resolver gives in other ways. */
+/* Compares with the symbol if the resolver gives symbols' addresses; else with what the resolver gives for other
+ * queries. */
 static bool is_function(const void *driver, const void *found, const char *symbol, const void *same,
                         const void *other)
 {

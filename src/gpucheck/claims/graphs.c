@@ -1,7 +1,7 @@
-/* graphs.c - claims about graphs and captures. Sources: the driver API reference of CUDA 13.0 (cuda.h), by
- * the call that a claim names; "Cross-stream Dependencies and Events", "Prohibited and Unhandled Operations"
- * and "Invalidation" in the CUDA programming guide's section on stream capture; "Graph Memory Nodes" there.
- * What comes from elsewhere says so. */
+/* graphs.c - claims about graphs and captures. Sources: the driver API reference of CUDA 13.0 (cuda.h), at the call
+ * that a claim names; in the CUDA programming guide's section on stream capture "Cross-stream Dependencies and
+ * Events", "Prohibited and Unhandled Operations" and "Invalidation"; and its "Graph Memory Nodes". Claims from
+ * elsewhere name their source. */
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static CUgraph need_end(CUstream stream)
     return graph;
 }
 
-/* End a capture, whatever it has come to. */
+/* End a capture, whatever its state. */
 static CUresult end_result(CUstream stream)
 {
     CUgraph graph = NULL;
@@ -130,7 +130,7 @@ static void capture(void)
                  cuGraphInstantiateWithFlags(&(CUgraphExec){0}, into, 0));
 }
 
-/* What may not be done while a stream is captured ends the capture in failure. */
+/* Operations that are forbidden while a stream is captured invalidate the capture. */
 static void invalidation(void)
 {
     CUgraph graph = (CUgraph)(uintptr_t)1;
@@ -200,7 +200,7 @@ static void what_is_captured(void)
     claim_result("cuStreamEndCapture after cuMemcpyBatchAsync", CUDA_SUCCESS, end_result(stream));
 }
 
-/* Other streams come into a capture by waiting for one of its events, and have to be joined. */
+/* Another stream joins a capture by waiting for one of its events, and must be joined again before the end. */
 static void forks(void)
 {
     CUgraph graph;
@@ -281,7 +281,8 @@ static void forks(void)
 struct attempt {
     CUcontext context;
     CUstreamCaptureMode thread_mode;
-    CUstream ends; /* end its capture; else do something that is "potentially unsafe": allocate */
+    /* end this stream's capture; NULL: do something "potentially unsafe": allocate */
+    CUstream ends;
     CUresult result;
 };
 

@@ -290,7 +290,7 @@ static unsigned is_created_for_rdma(bool is_asked_for)
     return is_for_rdma(address);
 }
 
-/* What other devices may reach. */
+/* Which memory other devices may access. */
 static void rdma(void)
 {
     int linear_is, created_may_be;

@@ -124,7 +124,7 @@ static void wrong_words_are_refused(void **state)
          "--without-driver --simulated --help"},
         {&verb_run,
          {"--oversubscribe=magic", "true"},
-         "--oversubscribe: 'magic' is not a way to have more memory than the GPU; expected swap or managed"},
+         "--oversubscribe: 'magic' is not a value of --oversubscribe; expected swap or managed"},
         {&verb_create,
          {"--host-memory", "none"},
          "--host-memory: 'none' is not a size; write bytes or a unit, like 4GiB or 512M"},
