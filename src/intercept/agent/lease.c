@@ -38,9 +38,12 @@ static void nap(struct gate *gate, uint64_t ns)
 }
 
 /* Nobody submits any more, but for one kernel of each thread that loads its code: how long it takes until nothing is in
- * flight. Returns whether that is known. */
+ * flight. Returns whether that is known. All streams are asked before, since nobody knows for how long a stream has work of which
+ * nothing was measured, though that work was done long ago. */
 static bool tell_closed(struct gate *gate)
 {
+    uint32_t computing;
+    in_flight_streams(gate, UINT32_MAX, &computing);
     uint64_t left_ns = in_flight_left_ns(gate);
     struct wire_message message = {.header.type = WIRE_CLOSED,
                                    .closed = {.lease = agent.lease, .left_ns = left_ns}};
@@ -87,7 +90,7 @@ uint64_t agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains 
             left = gate_is_left(gate);
         /* Who leaves tells all there is to tell with what it returns, if that comes at once. */
         if (!told && why != AGENT_CLOSES && (left ? why == AGENT_ANSWERS : gate_is_left_but_for_loads(gate)))
-            told = tell_closed(gate) || left;
+            told = tell_closed(gate);
         if (!agent.alone && !agent.connection.open)
             return 0;
         now_ns = monotonic_ns();

@@ -303,6 +303,21 @@ static void the_daemon_is_told_of_a_closed_gate_before_code_is_loaded(void **sta
     }
 }
 
+static void what_is_done_does_not_keep_from_saying_when_the_rest_will_be(void **state)
+{
+    enum wire_outcome outcome = WIRE_OUTCOME_DRAINED;
+    struct wire_grant grant = {.lease = 9};
+    int socket = connect_agent();
+    (void)state;
+    agent_grant(gate, &grant);
+    cuMemcpyDtoH_v2(NULL, 1, 1); /* nothing says how long it takes */
+    give_back(&outcome);
+    struct wire_message message = next_message(socket);
+    assert_int_equal(message.header.type, WIRE_CLOSED);
+    assert_int_equal(message.closed.left_ns, 0);
+    disconnect_agent(socket);
+}
+
 static void call_launch_after_jumping_out_of_one(void)
 {
     jumps_out = true;
@@ -634,6 +649,7 @@ int main(void)
         TEST(a_first_launch_keeps_nobody_waiting_while_it_loads),
         TEST(nobody_asks_the_driver_while_a_module_is_loaded),
         TEST(the_daemon_is_told_of_a_closed_gate_before_code_is_loaded),
+        TEST(what_is_done_does_not_keep_from_saying_when_the_rest_will_be),
         TEST(a_thread_that_jumped_out_of_a_call_waits_like_others),
         TEST(a_closed_and_left_gate_lets_nothing_through),
         TEST(a_grant_of_what_was_given_back_opens_nothing),
