@@ -318,6 +318,25 @@ static void what_is_done_does_not_keep_from_saying_when_the_rest_will_be(void **
     disconnect_agent(socket);
 }
 
+static void the_last_look_by_chance_before_a_report_brings_it_along(void **state)
+{
+    struct wire_grant grant = {.lease = 9, .flags = WIRE_LEASE_REPORT};
+    int socket = connect_agent();
+    (void)state;
+    agent_grant(gate, &grant);
+    stop_the_clock();
+    launch_on(STREAM(1));
+    agent.measure.by_looks = 1;
+    agent.measure.look_at_ns = stands_ns;
+    uint64_t due_ns = agent.next_report_ns = stands_ns + MS / 1000;
+    agent_serve(gate);
+    let_the_clock_run();
+    assert_int_equal(next_message(socket).header.type, WIRE_REPORT);
+    assert_int_equal(agent.next_report_ns,
+                     due_ns + WIRE_REPORT_NS); /* not more often than the daemon asked for */
+    disconnect_agent(socket);
+}
+
 static void call_launch_after_jumping_out_of_one(void)
 {
     jumps_out = true;
@@ -650,6 +669,7 @@ int main(void)
         TEST(nobody_asks_the_driver_while_a_module_is_loaded),
         TEST(the_daemon_is_told_of_a_closed_gate_before_code_is_loaded),
         TEST(what_is_done_does_not_keep_from_saying_when_the_rest_will_be),
+        TEST(the_last_look_by_chance_before_a_report_brings_it_along),
         TEST(a_thread_that_jumped_out_of_a_call_waits_like_others),
         TEST(a_closed_and_left_gate_lets_nothing_through),
         TEST(a_grant_of_what_was_given_back_opens_nothing),
