@@ -192,6 +192,22 @@ def test_a_change_of_turns_wakes_agents_a_few_times(h100_daemon, reap):
     assert (sleeps - sleeps_before) / (turns - turns_before) < 27
 
 
+def test_short_gaps_within_a_burst_do_not_wake_the_agent(daemon, reap):
+    """A program with neighbours of a lower priority tells when it rests. Its gaps are shorter than a rest, so nobody is to be told
+    of them."""
+    program = daemon.product.program("load")
+    high, low = loads = [Load(reap(daemon.spawn("run", "--priority", priority, "--", program, *words)))
+                         for priority, words in (("high", ("kernel=400", "gap=800")), ("low", ("kernel=200", "ahead=20")))]
+    for window_ms in (SETTLE_MS, WINDOW_MS):
+        before = agent_sleeps(high.process.pid)
+        for load in loads:
+            load.begin(window_ms)
+        for load in loads:
+            load.end()
+    sleeps = agent_sleeps(high.process.pid) - before
+    assert sleeps < 500 * WINDOW_MS / 1000, "220 a second"
+
+
 def test_a_maximum_holds_for_a_program_with_gaps(together):
     words = ("kernel=300", "gap=300")
 

@@ -21,7 +21,6 @@
 
 /* How often the agent looks at a busy process where it has to know when there is no work any more. */
 #define AGENT_TICK_NS UINT64_C(1000000)
-#define AGENT_SHORTEST_LOOK_NS UINT64_C(50000)
 /* How often it looks at all: whether its descriptors are still its own. */
 #define AGENT_CHECK_NS UINT64_C(5000000000)
 
@@ -66,8 +65,8 @@ struct agent_state {
         bool rests;
         /* When the work should end that the last look found. */
         uint64_t ends_ns;
-        /* Looks that found work, since the last that did not. */
-        uint32_t busy_in_a_row;
+        /* Looks since the process rested last. */
+        uint32_t looks_since_rest;
         /* How long the program leaves the GPU idle between two calls. */
         uint64_t gap_ns;
         uint32_t chance;
@@ -125,13 +124,13 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns);
 /* Whether looks at moments drawn by chance tell for how long there is work, since streams do not. */
 bool agent_counts_looks(void);
 
-/* Look whether there is work. Where there is none, nor was any submitted since the last look, the next submission wakes the
- * agent: the process rests. */
-bool agent_look(struct gate *gate);
+/* Look whether there is work. Where there has been none for `rest_ns`, nor was any submitted since the last look, the process
+ * rests: the next submission wakes the agent. */
+bool agent_look(struct gate *gate, uint64_t rest_ns);
 /* How long there must be none until none is thought to come soon. A program's usual short gaps are not. */
 uint64_t agent_rest_ns(void);
-/* When to look again at a process that has work. */
-uint64_t agent_next_look_ns(struct gate *gate);
+/* When to look again at a process that does not rest. `tells_rest`: somebody has to know soon that it does. */
+uint64_t agent_next_look_ns(struct gate *gate, bool tells_rest);
 
 /* --- lease.c --------------------------------------------------------------------------------------- */
 

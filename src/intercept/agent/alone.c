@@ -82,7 +82,7 @@ uint64_t agent_serve_alone(struct gate *gate)
         agent_count_from(gate, now_ns);
     }
     gate_open(gate, GATE_PACED);
-    agent_look(gate);
+    agent_look(gate, 0);
     cap_bucket_charge(&agent.cap, agent_measure(gate, monotonic_ns()).busy_ns);
     if (!cap_bucket_is_spent(&agent.cap) || now_ns < agent.drain_again_ns)
         return agent.measure.rests ? AGENT_CHECK_NS : LOOK_NS;

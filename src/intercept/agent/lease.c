@@ -38,9 +38,12 @@ static void nap(struct gate *gate, uint64_t ns)
 }
 
 /* Nobody submits any more, but for one kernel of each thread that loads its code: how long it takes until nothing is in
- * flight. Returns whether that is known. */
+ * flight. Returns whether that is known. All streams are asked before, since nobody knows for how long a stream has work of which
+ * nothing was measured, though that work was done long ago. */
 static bool tell_closed(struct gate *gate)
 {
+    uint32_t computing;
+    in_flight_streams(gate, UINT32_MAX, &computing);
     uint64_t left_ns = in_flight_left_ns(gate);
     struct wire_message message = {.header.type = WIRE_CLOSED,
                                    .closed = {.lease = agent.lease, .left_ns = left_ns}};
@@ -87,7 +90,7 @@ uint64_t agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains 
             left = gate_is_left(gate);
         /* Who leaves tells all there is to tell with what it returns, if that comes at once. */
         if (!told && why != AGENT_CLOSES && (left ? why == AGENT_ANSWERS : gate_is_left_but_for_loads(gate)))
-            told = tell_closed(gate) || left;
+            told = tell_closed(gate);
         if (!agent.alone && !agent.connection.open)
             return 0;
         now_ns = monotonic_ns();
@@ -286,15 +289,18 @@ static void serve_lease(struct gate *gate)
     if (!was_resting && !is_watched() && !agent_counts_looks() && !agent.idle_from_ns &&
         now_ns < agent.next_report_ns)
         return;
-    bool busy = agent_look(gate);
+    bool busy = agent_look(gate, has_rest_to_tell() ? agent_rest_ns() : 0);
     now_ns = monotonic_ns();
     if ((agent.flags & WIRE_LEASE_BURSTS) && busy && !agent.told_burst)
         tell_burst(gate, true);
-    if ((agent.flags & WIRE_LEASE_REPORT) && now_ns >= agent.next_report_ns && !was_resting) {
-        agent.next_report_ns = now_ns + WIRE_REPORT_NS;
+    /* A look at a moment drawn by chance that is the last one before the report is due brings it along. */
+    uint64_t next_wake_ns = agent_counts_looks() ? agent.measure.look_at_ns : now_ns;
+    if ((agent.flags & WIRE_LEASE_REPORT) && next_wake_ns >= agent.next_report_ns && !was_resting) {
+        agent.next_report_ns =
+            WIRE_REPORT_NS + (now_ns > agent.next_report_ns ? now_ns : agent.next_report_ns);
         tell_measure(gate, now_ns, NULL);
     }
-    if (!agent_is_paced() || !agent.idle_from_ns || now_ns - agent.idle_from_ns < agent_rest_ns())
+    if (!agent_is_paced() || !agent.measure.rests)
         return;
     if ((agent.flags & WIRE_LEASE_BURSTS) && agent.told_burst)
         tell_burst(gate, false);
@@ -315,7 +321,7 @@ uint64_t agent_lease_pause_ns(struct gate *gate)
     }
     if (!is_watched() && !agent_counts_looks())
         return report_ns < AGENT_CHECK_NS ? report_ns : AGENT_CHECK_NS;
-    uint64_t look_ns = agent_next_look_ns(gate);
+    uint64_t look_ns = agent_next_look_ns(gate, has_rest_to_tell());
     /* To report is to look: one shortly before is left out, but for those at moments drawn by chance, and for one that finds out
      * whether the program rests. */
     bool is_left_out = !agent_counts_looks() && !agent.idle_from_ns && look_ns + look_ns / 2 >= report_ns;

@@ -13,9 +13,9 @@
  * long that there is no use in waiting. */
 #define REST_NS UINT64_C(2000000)
 #define REST_SPARSE_NS UINT64_C(60000)
-/* After so many looks that found work it is looked for once in two ticks, then in three, up to so many: that the work is over is
- * noticed later by no more than a small part of how long it was there. */
-#define LOOKS_FOR_TICK 8u
+/* After so many looks without a rest it is looked for once in two ticks, then in three, up to so many: a rest is noticed later by no
+ * more than a small part of how long the process did not rest. */
+#define LOOKS_FOR_TICK 16u
 #define TICKS_MOST 8u
 
 bool agent_counts_looks(void)
@@ -128,7 +128,19 @@ static uint64_t idle_from_ns(uint64_t now_ns, bool has_submitted)
     return ends_ns > now_ns - AGENT_TICK_NS ? ends_ns : now_ns - AGENT_TICK_NS;
 }
 
-bool agent_look(struct gate *gate)
+/* From now on the next submission wakes the agent. False: so much had been submitted, and there was more meanwhile. */
+static bool begin_rest(struct gate *gate, uint64_t submitted)
+{
+    /* Either the next thread sees it, or this one sees that thread inside, or what it submitted. */
+    if (!atomic_exchange_explicit(&gate->resting, true, memory_order_seq_cst)) {
+        gate_barrier(gate);
+        if (!gate_is_left_but_for_loads(gate) || in_flight_submitted(gate) != submitted)
+            return false;
+    }
+    return true;
+}
+
+bool agent_look(struct gate *gate, uint64_t rest_ns)
 {
     uint64_t submitted = in_flight_submitted(gate);
     bool has_submitted = submitted != agent.measure.submitted;
@@ -138,21 +150,16 @@ bool agent_look(struct gate *gate)
     if (agent_counts_looks()) /* there was no work until now where it rested */
         count_looks(monotonic_ns(), agent.measure.rests ? 0 : streams ? computing : busy);
     agent.measure.submitted = submitted;
-    agent.measure.rests = false;
+    uint64_t now_ns = monotonic_ns();
+    if (!busy && (!agent.idle_from_ns || has_submitted))
+        agent.idle_from_ns = idle_from_ns(now_ns, has_submitted);
     /* A program of short work with short gaps would wake the agent again and again. */
-    if (!busy && !has_submitted) {
-        /* Either the next thread sees it, or this one sees that thread inside, or what it submitted. */
-        if (!atomic_exchange_explicit(&gate->resting, true, memory_order_seq_cst)) {
-            gate_barrier(gate);
-            busy = !gate_is_left_but_for_loads(gate) || in_flight_submitted(gate) != submitted;
-        }
-        agent.measure.rests = !busy;
-    }
-    agent.measure.busy_in_a_row = busy ? agent.measure.busy_in_a_row + 1 : 0;
+    bool may_rest = !busy && !has_submitted && now_ns - agent.idle_from_ns >= rest_ns;
+    agent.measure.rests = may_rest && begin_rest(gate, submitted);
+    busy = busy || agent.measure.rests != may_rest;
     if (busy)
         agent.idle_from_ns = 0;
-    else if (!agent.idle_from_ns || has_submitted)
-        agent.idle_from_ns = idle_from_ns(monotonic_ns(), has_submitted);
+    agent.measure.looks_since_rest = agent.measure.rests ? 0 : agent.measure.looks_since_rest + 1;
     return busy;
 }
 
@@ -168,24 +175,27 @@ uint64_t agent_rest_ns(void)
     return is_sparse() ? REST_SPARSE_NS : REST_NS;
 }
 
-uint64_t agent_next_look_ns(struct gate *gate)
+static uint64_t until(uint64_t at_ns, uint64_t now_ns)
+{
+    return at_ns > now_ns ? at_ns - now_ns : 0;
+}
+
+uint64_t agent_next_look_ns(struct gate *gate, bool tells_rest)
 {
     uint64_t left_ns = in_flight_left_ns(gate), now_ns = monotonic_ns();
     if (!agent.idle_from_ns)
         agent.measure.ends_ns = left_ns < UINT64_MAX - now_ns ? now_ns + left_ns : UINT64_MAX;
-    if (agent_counts_looks())
-        return agent.measure.look_at_ns > now_ns ? agent.measure.look_at_ns - now_ns : 0;
+    uint64_t by_chance_ns = agent_counts_looks() ? until(agent.measure.look_at_ns, now_ns) : UINT64_MAX;
+    if (agent_counts_looks() && !(agent.idle_from_ns && tells_rest))
+        return by_chance_ns;
     if (agent.idle_from_ns) {
-        uint64_t rests_at_ns = agent.idle_from_ns + agent_rest_ns();
-        uint64_t rests_ns = rests_at_ns > now_ns ? rests_at_ns - now_ns : 0;
+        uint64_t rests_ns = until(agent.idle_from_ns + agent_rest_ns(), now_ns);
         /* Work that begins before that matters to nobody but those who are told of bursts. */
-        bool tells_begin = (agent.flags & WIRE_LEASE_BURSTS) && !agent.told_burst;
-        uint64_t most_ns = tells_begin ? some_time_ns(AGENT_TICK_NS) : UINT64_MAX;
+        uint64_t most_ns = tells_rest ? by_chance_ns : some_time_ns(AGENT_TICK_NS);
         return rests_ns < most_ns ? rests_ns : most_ns;
     }
-    uint64_t ticks = 1 + agent.measure.busy_in_a_row / LOOKS_FOR_TICK;
-    /* A program of short gaps does not rest as soon as its work is done. */
+    uint64_t ticks = 1 + agent.measure.looks_since_rest / LOOKS_FOR_TICK;
     if (is_sparse() && ticks == 1 && left_ns < AGENT_TICK_NS)
-        return left_ns < AGENT_SHORTEST_LOOK_NS ? AGENT_SHORTEST_LOOK_NS : left_ns;
+        return left_ns + REST_SPARSE_NS;
     return some_time_ns(AGENT_TICK_NS * (ticks < TICKS_MOST ? ticks : TICKS_MOST));
 }

@@ -11,8 +11,9 @@ uint64_t agent_watch_daemon(struct gate *gate)
     /* The daemon's count (ledger.h) as it was when it last moved, or when a first thread began to wait. */
     static uint64_t beats, heard_ns;
     static bool watched;
+    /* Where the process holds still, a thread that comes to the gate does not say so. */
     bool waits_at_gate = atomic_load_explicit(&gate->word, memory_order_relaxed) >= GATE_DRAINING &&
-                         atomic_load_explicit(&gate->waiters, memory_order_relaxed);
+                         (agent.held || atomic_load_explicit(&gate->waiters, memory_order_relaxed));
     bool waits = agent.connection.open && (waits_at_gate || agent_is_asked_for_room());
     if (!waits) {
         watched = false;

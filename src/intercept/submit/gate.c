@@ -94,7 +94,10 @@ static bool is_away(struct gate *gate)
 static void wait_closed(struct gate *gate)
 {
     uint64_t from_ns = monotonic_ns();
-    if (atomic_fetch_add_explicit(&gate->waiters, 1, memory_order_seq_cst) == 0)
+    /* An agent that drains looks for waiters once the gate is closed, and one that holds still wants nothing. Either this thread sees
+     * that the gate is closed, or the agent sees the thread (agent_serve()). */
+    bool is_first = atomic_fetch_add_explicit(&gate->waiters, 1, memory_order_seq_cst) == 0;
+    if (is_first && atomic_load_explicit(&gate->word, memory_order_seq_cst) == GATE_CLOSED)
         gate->poke();
     for (uint32_t word; (word = word_of(gate)) >= GATE_DRAINING && !atomic_load(&gate->steps);)
         futex_wait(&gate->word, word);

@@ -98,6 +98,32 @@ static void call_launch(void)
     launch_on(STREAM(1));
 }
 
+/* How often a thread that comes to a gate in this state wakes the agent. */
+static unsigned pokes_at(void (*close)(void))
+{
+    pthread_t thread;
+    void (*call)(void) = call_launch;
+    close();
+    unsigned before = pokes;
+    pthread_create(&thread, NULL, in_a_thread, &call);
+    assert_true(comes_true(one_waits));
+    gate_open(gate, GATE_FREE);
+    pthread_join(thread, NULL);
+    return pokes - before;
+}
+
+static void begin_to_close(void)
+{
+    gate_close(gate);
+}
+
+static void the_agent_wakes_for_a_thread_at_a_closed_gate_but_not_while_it_drains_or_holds_still(void **state)
+{
+    (void)state;
+    assert_int_equal(pokes_at(close_gate), 1);
+    assert_int_equal(pokes_at(begin_to_close), 0);
+}
+
 static void a_call_under_way_is_waited_for(void **state)
 {
     pthread_t thread;
@@ -226,6 +252,26 @@ static struct wire_message next_message(int socket)
     return message;
 }
 
+/* An agent's connection; returns the daemon's end. */
+static int connect_agent(void)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    attach_keep(&agent.connection, pair[0]);
+    agent.version = WIRE_VERSION;
+    agent.held = false;
+    return pair[1];
+}
+
+static void disconnect_agent(int socket)
+{
+    attach_let_go(&agent.connection);
+    close(socket);
+    agent.held = false;
+    agent.lease = agent.flags = 0;
+    gate_open(gate, GATE_FREE);
+}
+
 static void *give_back(void *outcome)
 {
     agent_give_back(gate, 9, PATIENCE_NS, *(enum wire_outcome *)outcome);
@@ -236,31 +282,59 @@ static void the_daemon_is_told_of_a_closed_gate_before_code_is_loaded(void **sta
 {
     (void)state;
     for (enum wire_outcome outcome = WIRE_OUTCOME_DRAINED; outcome <= WIRE_OUTCOME_IDLE; outcome++) {
-        int pair[2];
         pthread_t thread, drainer;
         void (*call)(void) = call_function;
         struct wire_grant grant = {.lease = 9, .flags = WIRE_LEASE_WANTED};
-        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-        attach_keep(&agent.connection, pair[0]);
-        agent.version = WIRE_VERSION;
-        agent.held = false;
+        int socket = connect_agent();
         agent_grant(gate, &grant);
         gate_forget_functions(gate);
         begin_call(&thread, &call);
         assert_int_equal(pthread_create(&drainer, NULL, give_back, &outcome), 0);
-        struct wire_message message = next_message(pair[1]);
+        struct wire_message message = next_message(socket);
         assert_int_equal(message.header.type, WIRE_CLOSED);
         assert_int_equal(message.closed.lease, 9);
         assert_int_equal(message.closed.left_ns, 0);
         end_call(thread);
-        message = next_message(pair[1]);
+        message = next_message(socket);
         assert_int_equal(message.header.type, WIRE_RETURNED);
         assert_int_equal(message.returned.outcome, outcome);
         pthread_join(drainer, NULL);
-        attach_let_go(&agent.connection);
-        close(pair[1]);
-        gate_open(gate, GATE_FREE);
+        disconnect_agent(socket);
     }
+}
+
+static void what_is_done_does_not_keep_from_saying_when_the_rest_will_be(void **state)
+{
+    enum wire_outcome outcome = WIRE_OUTCOME_DRAINED;
+    struct wire_grant grant = {.lease = 9};
+    int socket = connect_agent();
+    (void)state;
+    agent_grant(gate, &grant);
+    cuMemcpyDtoH_v2(NULL, 1, 1); /* nothing says how long it takes */
+    give_back(&outcome);
+    struct wire_message message = next_message(socket);
+    assert_int_equal(message.header.type, WIRE_CLOSED);
+    assert_int_equal(message.closed.left_ns, 0);
+    disconnect_agent(socket);
+}
+
+static void the_last_look_by_chance_before_a_report_brings_it_along(void **state)
+{
+    struct wire_grant grant = {.lease = 9, .flags = WIRE_LEASE_REPORT};
+    int socket = connect_agent();
+    (void)state;
+    agent_grant(gate, &grant);
+    stop_the_clock();
+    launch_on(STREAM(1));
+    agent.measure.by_looks = 1;
+    agent.measure.look_at_ns = stands_ns;
+    uint64_t due_ns = agent.next_report_ns = stands_ns + MS / 1000;
+    agent_serve(gate);
+    let_the_clock_run();
+    assert_int_equal(next_message(socket).header.type, WIRE_REPORT);
+    assert_int_equal(agent.next_report_ns,
+                     due_ns + WIRE_REPORT_NS); /* not more often than the daemon asked for */
+    disconnect_agent(socket);
 }
 
 static void call_launch_after_jumping_out_of_one(void)
@@ -589,10 +663,13 @@ int main(void)
 #define MOVES(name) cmocka_unit_test_setup_teardown(name, begin_moving, end_moving)
     const struct CMUnitTest tests[] = {
         TEST(every_submitting_call_waits_at_a_closed_gate),
+        TEST(the_agent_wakes_for_a_thread_at_a_closed_gate_but_not_while_it_drains_or_holds_still),
         TEST(a_call_under_way_is_waited_for),
         TEST(a_first_launch_keeps_nobody_waiting_while_it_loads),
         TEST(nobody_asks_the_driver_while_a_module_is_loaded),
         TEST(the_daemon_is_told_of_a_closed_gate_before_code_is_loaded),
+        TEST(what_is_done_does_not_keep_from_saying_when_the_rest_will_be),
+        TEST(the_last_look_by_chance_before_a_report_brings_it_along),
         TEST(a_thread_that_jumped_out_of_a_call_waits_like_others),
         TEST(a_closed_and_left_gate_lets_nothing_through),
         TEST(a_grant_of_what_was_given_back_opens_nothing),

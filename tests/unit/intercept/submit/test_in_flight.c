@@ -1045,14 +1045,39 @@ static void an_agent_does_not_rest_while_a_launch_is_under_way(void **state)
     (void)state;
     atomic_store(&gate->resting, false);
     pthread_create(&thread, NULL, launch_one_that_stays, NULL);
-    bool inside = comes_true(one_is_inside), busy = agent_look(gate);
+    bool inside = comes_true(one_is_inside), busy = agent_look(gate, 0);
     atomic_store(&blocked, false);
     pthread_join(thread, NULL);
     assert_true(inside && busy);
     assert_true(in_flight_is_finished(gate));
     atomic_store(&gate->resting, false);
-    assert_false(agent_look(gate));
+    assert_false(agent_look(gate, 0));
     atomic_store(&gate->resting, false);
+}
+
+static void a_gap_is_no_rest_before_it_is_as_long_as_one(void **state)
+{
+    (void)state;
+    stop_the_clock();
+    gate_open(gate, GATE_PACED);
+    agent_count_from(gate, stands_ns);
+    unsigned before = pokes;
+    for (unsigned i = 0; i < 3; i++) {
+        launch_on(STREAM(24));
+        assert_false(agent_look(gate, 2 * MS));
+        stands_ns += MS;
+        assert_false(agent_look(gate, 2 * MS));
+        assert_false(agent.measure.rests);
+    }
+    launch_on(STREAM(24));
+    assert_int_equal(pokes, before);
+    assert_false(agent_look(gate, 2 * MS));
+    stands_ns += 2 * MS;
+    assert_false(agent_look(gate, 2 * MS));
+    assert_true(agent.measure.rests);
+    launch_on(STREAM(24));
+    assert_int_equal(pokes, before + 1);
+    let_the_clock_run();
 }
 
 /* Two processes may wait for each other's kernels: what did not drain says nothing of how long pieces are, and patience
@@ -1128,6 +1153,7 @@ int main(void)
         MEASURES(nor_where_the_default_stream_is_one_of_them),
         MEASURES(the_first_launch_after_a_rest_wakes_the_agent_between_marks_too),
         MEASURES(an_agent_does_not_rest_while_a_launch_is_under_way),
+        MEASURES(a_gap_is_no_rest_before_it_is_as_long_as_one),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
     };
     return cmocka_run_group_tests(tests, make_gate, NULL);
