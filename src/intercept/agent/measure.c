@@ -154,7 +154,9 @@ bool agent_look(struct gate *gate, uint64_t rest_ns)
     if (!busy && (!agent.idle_from_ns || has_submitted))
         agent.idle_from_ns = idle_from_ns(now_ns, has_submitted);
     /* A program of short work with short gaps would wake the agent again and again. */
-    bool may_rest = !busy && !has_submitted && now_ns - agent.idle_from_ns >= rest_ns;
+    /* Where it holds still, its threads wait at the gate. */
+    bool is_kept = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
+    bool may_rest = !busy && !is_kept && !has_submitted && now_ns - agent.idle_from_ns >= rest_ns;
     agent.measure.rests = may_rest && begin_rest(gate, submitted);
     busy = busy || agent.measure.rests != may_rest;
     if (busy)

@@ -1055,6 +1055,40 @@ static void an_agent_does_not_rest_while_a_launch_is_under_way(void **state)
     atomic_store(&gate->resting, false);
 }
 
+static bool one_waits_at_the_gate(void)
+{
+    return gate->waiters == 1;
+}
+
+static void *launch_one(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    launch_on(STREAM(56));
+    return NULL;
+}
+
+/* Else it would give a turn back that it needs as soon as others' bursts are over. */
+static void who_holds_still_with_work_at_the_gate_does_not_rest(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    gate_open(gate, GATE_PACED);
+    agent_count_from(gate, monotonic_ns());
+    gate_close(gate);
+    gate_drained(gate);
+    assert_false(agent_look(gate, 0));
+    assert_true(agent.measure.rests);
+    pthread_create(&thread, NULL, launch_one, NULL);
+    assert_true(comes_true(one_waits_at_the_gate));
+    assert_false(agent_look(gate, 0));
+    bool rests = agent.measure.rests;
+    gate_open(gate, GATE_PACED);
+    pthread_join(thread, NULL);
+    assert_false(rests);
+    assert_true(in_flight_is_finished(gate));
+}
+
 static void a_gap_is_no_rest_before_it_is_as_long_as_one(void **state)
 {
     (void)state;
@@ -1153,6 +1187,7 @@ int main(void)
         MEASURES(nor_where_the_default_stream_is_one_of_them),
         MEASURES(the_first_launch_after_a_rest_wakes_the_agent_between_marks_too),
         MEASURES(an_agent_does_not_rest_while_a_launch_is_under_way),
+        MEASURES(who_holds_still_with_work_at_the_gate_does_not_rest),
         MEASURES(a_gap_is_no_rest_before_it_is_as_long_as_one),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
     };
