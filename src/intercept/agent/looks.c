@@ -45,10 +45,19 @@ static double right_part(const struct looks *looks)
     return (1 - waits) * of_seen + waits * (of_any < 1 ? of_any : 1);
 }
 
+/* Of what streams told, what was not at the same time as another's work, as looks saw it of late. */
+static uint64_t apart_ns(const struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
+{
+    double any_ns = looks->any_ns + RIGHT_AT_FIRST_NS, seen_ns = looks->seen_ns + RIGHT_AT_FIRST_NS;
+    bool waits = looks->told_ns + RIGHT_AT_FIRST_NS < WAITS_CLEARLY * seen_ns;
+    double busy_ns = waits ? (double)told_ns : (double)told_ns * any_ns / seen_ns;
+    return busy_ns < (double)passed_ns ? (uint64_t)busy_ns : passed_ns;
+}
+
 uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns, bool is_guess)
 {
     if (looks->count < LOOKS_LEAST)
-        return told_ns < passed_ns ? told_ns : passed_ns;
+        return apart_ns(looks, passed_ns, told_ns);
     double each_ns = (double)passed_ns / looks->count;
     if (!is_guess) {
         keep(&looks->any_ns, looks->busy * each_ns);
@@ -65,10 +74,7 @@ uint64_t looks_apart_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_n
     keep(&looks->any_ns, looks->busy * each_ns);
     keep(&looks->seen_ns, looks->streams * each_ns);
     keep(&looks->told_ns, (double)told_ns);
-    double any_ns = looks->any_ns + RIGHT_AT_FIRST_NS, seen_ns = looks->seen_ns + RIGHT_AT_FIRST_NS;
-    bool waits = looks->told_ns + RIGHT_AT_FIRST_NS < WAITS_CLEARLY * seen_ns;
-    double busy_ns = waits ? (double)told_ns : (double)told_ns * any_ns / seen_ns;
-    return busy_ns < (double)passed_ns ? (uint64_t)busy_ns : passed_ns;
+    return apart_ns(looks, passed_ns, told_ns);
 }
 
 uint64_t looks_calls(const struct looks *looks, uint64_t busy_ns, uint64_t told_ns, uint64_t done,

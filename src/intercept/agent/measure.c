@@ -159,7 +159,7 @@ bool agent_look(struct gate *gate, uint64_t rest_ns)
     bool may_rest = !busy && !is_kept && !has_submitted && now_ns - agent.idle_from_ns >= rest_ns;
     agent.measure.rests = may_rest && begin_rest(gate, submitted);
     busy = busy || agent.measure.rests != may_rest;
-    if (busy)
+    if (busy || is_kept)
         agent.idle_from_ns = 0;
     agent.measure.looks_since_rest = agent.measure.rests ? 0 : agent.measure.looks_since_rest + 1;
     return busy;

@@ -1083,9 +1083,11 @@ static void who_holds_still_with_work_at_the_gate_does_not_rest(void **state)
     assert_true(comes_true(one_waits_at_the_gate));
     assert_false(agent_look(gate, 0));
     bool rests = agent.measure.rests;
+    uint64_t next_ns = agent_next_look_ns(gate, true);
     gate_open(gate, GATE_PACED);
     pthread_join(thread, NULL);
     assert_false(rests);
+    assert_true(next_ns >= MS / 2); /* nor does it look again and again */
     assert_true(in_flight_is_finished(gate));
 }
 
