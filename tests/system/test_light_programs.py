@@ -156,6 +156,29 @@ def test_streams_side_by_side_are_charged_for_what_they_use(together, words):
     holds(try_once)
 
 
+def test_copies_that_nobody_waits_for_are_not_charged(together):
+    def try_once():
+        one, = together([("kernel=100", "gap=300", "copy=1000")], compute("10%..100%"))
+        return is_charged_for_use(one), one
+    holds(try_once)
+
+
+def test_a_guest_beside_one_that_its_maximum_stops_is_charged_for_what_it_uses(together):
+    """Each time that the other's gate is closed, the agent remembers what calls took while it was open."""
+    def try_once():
+        results = together([("kernel=60", "burst=2", "gap=500"), BACKLOG], compute("30%..100%", "20%..40%"))
+        return is_charged_for_use(results[0], 0.1), results
+    holds(try_once)
+
+
+def test_an_answer_word_by_word_is_charged_for_what_it_uses(together):
+    """More than a quarter of its time are the long kernels of one burst in a hundred."""
+    def try_once():
+        one, = together([("kernel=20", "burst=50", "seldom=100", "gap=300")], compute("10%..100%"))
+        return is_charged_for_use(one), one
+    holds(try_once)
+
+
 def agent_sleeps(pid):
     """How often the agent of a process has slept."""
     agent, = (task for task in pathlib.Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text() == "gpuslice-agent\n")

@@ -128,8 +128,8 @@ struct in_flight_entry {
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
     atomic_bool stuck;
-    /* Under `lock`: some calls took much less than they did on average. */
-    atomic_bool varies;
+    /* Under `lock`: some calls took much less than they did on average, in one of so many reports at least. */
+    _Atomic uint16_t varies;
     /* By the owner: it waited for room when the gate had been closed so many times, less one, and has not found the stream
      * without work since then; 0: it has. */
     uint32_t held_at;

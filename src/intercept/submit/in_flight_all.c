@@ -135,6 +135,7 @@ uint64_t in_flight_submitted(struct gate *gate)
 #define LATE_CALLS 64.0
 /* Calls differ where one took less than this part of the mean. */
 #define ALIKE_PART 0.8
+#define VARIES_REPORTS 500u
 
 static void note_late(struct in_flight_late *late, struct in_flight_told told)
 {
@@ -149,12 +150,16 @@ static double mean_ns(const struct in_flight_late *late, double unknown_ns)
     return late->calls > 0 ? late->ns / late->calls : unknown_ns;
 }
 
+/* Once is enough for long: the calls that take long may be so seldom that hardly any is measured by chance. */
 static void note_variety(struct in_flight_entry *entry, const struct in_flight_counts *counts)
 {
     const struct in_flight_late *within = &entry->late[IN_FLIGHT_WITHIN];
-    if (counts->measured)
-        atomic_store_explicit(&entry->varies, (double)counts->least_ns < ALIKE_PART * mean_ns(within, 0),
-                              memory_order_relaxed);
+    uint16_t varies = atomic_load_explicit(&entry->varies, memory_order_relaxed);
+    if (counts->measured && (double)counts->least_ns < ALIKE_PART * mean_ns(within, 0))
+        varies = VARIES_REPORTS;
+    else if (varies)
+        varies--;
+    atomic_store_explicit(&entry->varies, varies, memory_order_relaxed);
 }
 
 static struct in_flight_told told_of_all(const struct in_flight_counts *counts)

@@ -95,6 +95,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     entry->apart.covered = atomic_load_explicit(&entry->apart.made, memory_order_relaxed);
     entry->copies.covered = atomic_load_explicit(&entry->copies.made, memory_order_relaxed);
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
+    atomic_store_explicit(&entry->varies, 0, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
     return entry;

@@ -1,11 +1,13 @@
 /* load - a program of a given character: how long its kernels are, how it submits them, and what it does between.
  *
- *   load [kernel=US[-US]] [burst=N] [last=US] [graph=N] [gap=US] [spin] [period=US] [ahead=MS] [threads=N] [gpus=N] [copy=KIB] [back]
+ *   load [kernel=US[-US]] [burst=N] [last=US] [seldom=N] [graph=N] [gap=US] [spin] [period=US] [ahead=MS] [threads=N]
+ *        [gpus=N] [copy=KIB] [back]
  *
  *   kernel   how long a kernel takes; of a range, each one's length is drawn by chance, small ones most often
  *            (evenly by their logarithm)
  *   burst    kernels between two waits for the GPU (1)
  *   last     how long the last kernel of a burst takes, if not as long as the others
+ *   seldom   in one burst of so many, kernels take forty times as long
  *   graph    each of these is a graph of so many kernels
  *   gap      what the program does on the CPU after each burst, or each quarter of a backlog; it sleeps, or with `spin` keeps
  *            a CPU busy
@@ -36,11 +38,12 @@
 #define BATCHES 4
 #define GPUS_MOST 8
 #define GRAPH_MOST 1024
+#define SELDOM_TIMES 40
 
 static CUcontext contexts[GPUS_MOST];
 static CUfunction kernels[GPUS_MOST];
 static struct {
-    long from_us, to_us, burst, last_us, graph, gap_us, period_us, ahead_ms, threads, gpus, copy_kib;
+    long from_us, to_us, burst, last_us, seldom, graph, gap_us, period_us, ahead_ms, threads, gpus, copy_kib;
     int spins, copies_back;
 } with = {.from_us = 100, .to_us = 100, .burst = 1, .threads = 1, .gpus = 1};
 
@@ -116,6 +119,8 @@ static long put_burst(struct worker *worker, long count)
             continue;
         }
         long us = with.last_us && i == count - 1 ? with.last_us : kernel_us(worker);
+        if (with.seldom && worker->bursts % with.seldom == with.seldom - 1)
+            us *= SELDOM_TIMES;
         CHECK(cuLaunchKernel(kernels[worker->gpu], 1, 1, 1, 1, 1, 1, 0, worker->stream, STEPS_FOR_US(us),
                              NULL));
         sum_ns += us * 1000;
@@ -222,7 +227,7 @@ static int take_word(const char *word)
     } numbers[] = {{"kernel=", &with.from_us},   {"burst=", &with.burst},    {"graph=", &with.graph},
                    {"last=", &with.last_us},     {"gpus=", &with.gpus},      {"gap=", &with.gap_us},
                    {"period=", &with.period_us}, {"ahead=", &with.ahead_ms}, {"threads=", &with.threads},
-                   {"copy=", &with.copy_kib}};
+                   {"copy=", &with.copy_kib},    {"seldom=", &with.seldom}};
     if (strcmp(word, "spin") == 0)
         return with.spins = 1;
     if (strcmp(word, "back") == 0)
