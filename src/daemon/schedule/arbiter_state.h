@@ -1,28 +1,40 @@
-/* arbiter_state.h - the arbiter's own state, shared by its parts: arbiter.c is told what happens, arbiter_time.c keeps the accounts,
- * arbiter_debt.c those of users, arbiter_cost.c knows what calls cost, arbiter_beside.c guesses what a session used beside others,
- * arbiter_role.c learns what sessions are like and says who takes turns, arbiter_favour.c whether others hold still for one,
- * arbiter_audit.c who is measured again, arbiter_order.c says who comes first, arbiter_decide.c who is to hold what, arbiter_lease.c
- * gives and takes leases. */
+/* arbiter_state.h - the arbiter's own state, shared by its files. arbiter.h explains the words.
+ *
+ * arbiter.c         is told what happens
+ * arbiter_time.c    keeps the sessions' accounts: used, held, owed
+ * arbiter_debt.c    keeps the users' accounts
+ * arbiter_cost.c    knows what calls cost
+ * arbiter_beside.c  guesses what a session used beside others
+ * arbiter_role.c    learns what sessions are like, and says which of them take turns
+ * arbiter_favour.c  says whether others hold still for a session's bursts
+ * arbiter_audit.c   says which session is measured again when all charges together are wrong
+ * arbiter_doubt.c   compares what agents say with what the daemon sees
+ * arbiter_order.c   says which session comes first
+ * arbiter_decide.c  decides which session is to hold what
+ * arbiter_lease.c   gives leases and takes them away
+ *
+ * Times are nanoseconds; sets of GPUs are bits. */
 #pragma once
 
 #include "daemon/schedule/arbiter_types.h"
 #include "daemon/schedule/solo_cost.h"
 
 #define QUANTUM_START_NS UINT64_C(30000000)
-/* A turn is so many times what a hand-over costs: the time in which the holder has no work before the GPU,
- * while what the one before it left there still runs. */
+/* A turn is this many times as long as the gap of a hand-over: the time in which the holder has no work before the
+ * GPU, because the previous holder's work still runs. */
 #define QUANTUM_GAPS 50
 #define QUANTUM_AUTO_MIN_NS UINT64_C(15000000)
 #define QUANTUM_AUTO_MAX_NS UINT64_C(50000000)
 #define NEVER UINT64_MAX
-/* What a session that takes turns must be behind its minimum for others to make way. */
+/* A session that takes turns counts as robbed when it is this far behind its minimum: others then make way for it. */
 #define ROBBED_NS 80000000.0
-/* What a stream may have before it where a session of a higher priority may have a burst at any time. */
+/* How much work a stream may have before it where a session of a higher priority may begin a burst at any time. */
 #define AHEAD_BELOW_NS UINT64_C(300000)
-/* Drains in a row that failed, after which a session is called undrainable. */
+/* After so many failed drains in a row, a session is called undrainable. */
 #define TRIES_UNDRAINABLE 3
-/* GPU time that a session below its maximum may save up; and what it begins with, first and after it has used that
- * up: this much, or what it gets in this time. */
+/* A maximum's bucket: the GPU time that a session may save up (BUCKET_NS); and what the bucket holds at the start,
+ * and must hold again after it was empty before the session gets a lease: BUCKET_START_NS, or what the maximum
+ * allows in BUCKET_START_PERIOD_NS if that is less. */
 #define BUCKET_NS 50000000.0
 #define BUCKET_START_NS 20000000.0
 #define BUCKET_START_PERIOD_NS 100000000.0
@@ -31,7 +43,7 @@ enum arbiter_gate {
     PROCESS_CLOSED,
     PROCESS_OPEN,
     PROCESS_CLOSING, /* told to close; its session's lease lasts until it answers */
-    PROCESS_OVERDUE, /* the same, but nobody waits for it any more */
+    PROCESS_OVERDUE, /* the same, but the arbiter does not wait for the answer any more */
 };
 
 struct arbiter_process {
@@ -41,55 +53,60 @@ struct arbiter_process {
     uint64_t gpus;
     enum arbiter_gate gate;
     bool wants;
-    /* It has no memory on the card, or orders to take it off: it is given no lease that can end, and waits for none. */
+    /* Its memory is off the card, or ordered off it: it gets no lease that can end, and waits for none. */
     bool is_away;
-    /* It told that work has begun, and not that it is over. */
+    /* It reported the beginning of a burst, and not its end yet. */
     bool is_bursting;
-    /* While closing: its work does not end, as it told since a process of its session last took a step; and when it should
-     * have ended, with the slices that others have meanwhile. */
+    /* While closing: it reported that its work does not end, since a process of its session last took a step; and
+     * when the work should have ended, with the slices of the GPU's time that others get meanwhile. */
     bool stalls;
     uint64_t stalls_at;
-    /* While closing: its agent has said something since it was told to. */
+    /* While closing: its agent has said something since it was told to close. */
     bool has_answered;
-    /* Number of its last grant; 0: free. */
+    /* Number of its last grant; 0: a lease of a free GPU. */
     uint64_t lease;
-    /* While closing: when its work should be done; UINT64_MAX: nobody knows. */
+    /* While closing: when its work should be done; UINT64_MAX: not known. */
     uint64_t done_at;
-    /* Up to when its busy time is known; and how much of the time until then, since its gate opened, it did not claim. */
+    /* Up to when its busy time is known; and how much of the time from the opening of its gate to then it did not
+     * claim as busy. */
     uint64_t reported_at, spare_ns;
-    /* Of the time, it had work for this part of late; and for how long it has been told, up to what counts. */
+    /* The part of recent time in which it had work; and how much time that part covers, up to a bound. */
     double busy_part, busy_told_ns;
-    /* What its calls take at least while no other session's gate is open. */
+    /* The least time that one of its calls takes while no other session's gate is open. */
     struct least least;
-    /* Of a session with several: what its own calls take, when it was measured last, and whether that is taken from another of them
-     * until it is. */
+    /* For a session with several processes: what this process's calls cost, when that was measured last, and
+     * whether the cost is copied from another process of the session until it is measured. */
     struct solo_cost cost;
     uint64_t measured_at;
     bool is_like_another;
-    /* Of that turn, in which it had work; 0: it gave it back. */
+    /* Of the turn in which it was measured last, the part in which it had work; 0: it gave the turn back. */
     double density;
-    /* Since it was watched last: what it told, and how long it waited at its gate; and for which parts of the time it had work, and what
-     * it used, of late. */
+    /* Since `watched_at`: its time with work, what its calls cost, and how long it waited at its gate. And,
+     * smoothed: the parts of the time in which it had work or waited, and that its calls cost; and how much time
+     * these cover. */
     uint64_t watched_at;
     double told_busy_ns, told_used_ns, gate_ns, share_busy, share_used, watched_ns;
-    /* When its agent was last told to forget what calls took: its gate opened, or a turn began in which they are measured. */
+    /* When its agent was last told to forget what calls took: because its gate opened, or because a turn began in
+     * which its session is measured. */
     uint64_t afresh_at;
-    /* Its longest piece of work: no longer than its gate was open since `open_since` (0: it has been closed). */
+    /* Its longest piece of work: no longer than its gate has been open, which is since `open_since` (0: its gate is
+     * closed). */
     uint64_t longest_ns, open_since;
 };
 
-/* GPU time that was taken too much, as of `since`, and how fast it is paid back. */
+/* GPU time taken beyond one's part, as of `since`, and how fast it is paid back (ns per ns). */
 struct debt {
     double ns, rate;
     uint64_t since;
 };
 
-/* Who owns sessions. Kept while there are any, and until what they took beyond their part is paid back. */
+/* A user who owns sessions. Kept while there are any, and until what they took beyond their part is paid back. */
 struct arbiter_user {
     struct arbiter_user *next;
     uint64_t id;
     unsigned sessions;
-    /* Held time of sessions that have left turns; and what capped ones had overdrawn. */
+    /* Held time that sessions were ahead when they ceased to take turns; and what sessions had overdrawn on their
+     * maxima. */
     struct debt ahead[ARBITER_GPUS], overdrawn;
 };
 
@@ -97,67 +114,69 @@ struct arbiter_user {
 struct use {
     /* Virtual time: held time by weight. */
     double vt;
-    /* Time open since the last charge, apportioned among those who have a turn; and what guests of this GPU had
-     * used, in all, at that charge. */
+    /* Time of the turn since the last charge, divided among the sessions whose turns overlap; and what guests of
+     * this GPU had used, in all, at that charge. */
     double open_ns, guests_ns;
-    /* In all. */
+    /* In all, since the session came. */
     double used_ns, held_ns;
-    /* What of the first may be wrong, in all. */
+    /* How much of `used_ns` may be wrong. */
     double unsure_ns;
-    /* What the daemon saw of it in this look: a part of the time. */
+    /* What the daemon saw in its present look: a part of the GPU's time. */
     double seen_part;
-    /* Used, by second: a ring of the last whole seconds and the running one, up to `last_s`. */
+    /* GPU time used, by second: a ring of the last whole seconds and the running one, which is `last_s`. */
     uint64_t first_s, last_s;
     double seconds[ARBITER_WINDOW_S + 1];
 };
 
-/* What the processes of a session told of a stretch of time. */
+/* What the processes of a session reported of a stretch of time that began at `from`. */
 struct seen {
     uint64_t from;
     double busy_ns, calls;
-    /* What the calls cost, as far as that is known. */
+    /* What the calls cost, as far as known. */
     double spent_ns;
-    /* The least that one of the calls took, of those that were measured; 0: none was, or nobody told. */
+    /* The least time that a measured call took; 0: none was measured, or no agent says so. */
     double least_ns;
-    /* In which its gates were open, but it was to hold still. */
+    /* Time in which its gates were open, but it was to hold still. */
     double still_ns;
-    /* What others used meanwhile, at most. */
+    /* The most that other sessions can have used meanwhile. */
     double others_ns;
-    /* Another session's gate was open in a part of what they told. */
+    /* Another session's gate was open for a part of that time. */
     bool has_company;
-    /* Of some of these calls it was measured what they take. Else it is a guess, by calls of before. */
+    /* Some of these calls were measured. Otherwise their time is the agent's guess, from calls before. */
     bool is_measured;
 };
 
-/* Of a session beside others, what is summed up in the running window; and what the last one told. */
+/* A session beside others: the sums of the running window (200 ms), and what the last window told. */
 struct beside {
     double passed_ns, busy_ns;
-    /* In which others had no work; what they were charged; and of that, what may be wrong. */
+    /* Time in which other sessions had no work; what they were charged; and how much of that may be wrong. */
     double others_idle_ns, others_ns, unsure_ns;
-    /* Its own calls; and what they cost, as measured alone. */
+    /* The session's own calls, and their cost as measured alone. */
     double calls, spent_ns;
-    /* Turns that began. */
+    /* Turns of the session that began. */
     unsigned turns;
-    /* What they had been charged when it told of something last. */
+    /* What others had been charged, in all, at the session's last report. */
     double before_ns, unsure_before_ns;
-    /* The part of the time in which it has work that the GPU does it; and how far that is to be believed, and not what its calls
-     * cost. */
+    /* Of the time in which the session has work, the part in which the GPU does it, as a guess by time; and the
+     * weight of that guess, 0..1, against its calls' cost. */
     double part, by_time;
-    /* In the last window, neither its calls nor others explained for how long it had work. */
+    /* In the last window, neither the cost of its calls nor what others were charged explained how long it had work. */
     bool is_unexplained;
 };
 
-/* How well it used the time in which others held still for its bursts, since `from`. */
+/* How well a session used the time in which others held still for its bursts, since `from`. */
 struct favour {
     uint64_t from;
     double ns, used_ns;
-    /* For how long they do now; less than what they had before the GPU takes is not in `ns`, since it does that meanwhile. */
+    /* How long they have been holding still. `ns` leaves out the first part of that, in which the GPU still does
+     * what they had before it. */
     double still_ns;
-    /* So it was in the window before: on a busy machine, in one or other any program leaves the GPU idle. */
+    /* The window before was wasted too. One wasted window says nothing: on a busy machine, any program leaves the
+     * GPU idle now and then. */
     bool was_wasted;
-    /* They do so again from then on; and for how long they do not the next time. */
+    /* They hold still again from then on; and how long they will not the next time. */
     uint64_t again_at, every;
-    /* They do now. */
+    /* They hold still now. */
     bool is_given;
 };
 
@@ -170,110 +189,117 @@ struct arbiter_session {
     struct share share;
     unsigned priority;
     struct arbiter_process *processes;
-    uint64_t came_at; /* the first of them */
+    uint64_t came_at; /* when the first process came */
 
-    /* On which shares count and its processes run: what it leases. */
+    /* The GPUs on which its processes run and shares count: what it leases. */
     uint64_t gpus;
     /* 0 < weight <= 1. */
     double weight;
-    /* Waits or holds, as of the last decision. */
+    /* It waited or held a lease at the last decision. */
     bool is_backlogged;
     uint64_t waits_since;
-    /* Of those that want a turn: how far ahead of its GPUs' clocks. */
+    /* How far it is ahead of its GPUs' clocks. Read for sessions that want a turn. */
     double lag;
 
     enum arbiter_lease lease;
-    /* `leaves`: of its own accord. `has_left`: what it closes with was so little once that the next one may have begun; what
-     * its steps add does not bring it back. */
+    /* `leaves`: it closes of its own accord. `has_left`: while closing, its work was once so little that the next
+     * session may have begun; what its steps add does not undo that. */
     bool closing, leaves, has_left;
-    /* Its processes seem to wait for each other's work, as those of a collective do: for so many closings to come it is taken
-     * for granted, and for so many the next time; and whether it is for this one. */
+    /* Its processes seem to wait for each other's work, as those of a collective do. `entangled`: for so many
+     * closings to come this is taken for granted; `entangled_for`: how many it will be the next time;
+     * `closes_alone`: it is taken for granted in this closing. */
     unsigned entangled, entangled_for;
     bool closes_alone;
-    /* Of this closing: how many were taken, and until when others may be; and, where not all have answered, since when. */
+    /* In this closing: how many steps were taken, until when others may be taken, and since when not all processes
+     * have answered. */
     unsigned steps;
     uint64_t steps_until, unanswered_since;
     /* The lease's GPUs. */
     uint64_t held;
-    /* Of the lease, as granted. */
+    /* What the lease was granted with. */
     uint32_t flags;
     uint64_t ahead_ns;
     uint64_t since, charged_at;
-    /* When its work under the lease ended, as told; 0: nothing was told. */
+    /* When its work under the lease ended, as its agent says; 0: it has not said so. */
     uint64_t ended_at;
-    /* When a process of it told of its work last, or the lease began. */
+    /* When a process of the session last reported on its work, or the lease began. */
     uint64_t told_at;
-    /* The turn may be taken away from then on. */
+    /* From then on the turn may be taken away. */
     uint64_t turn_ends;
-    /* When closing is given up on; when it began. */
+    /* When the arbiter gives up waiting for the closing; when the closing began. */
     uint64_t closes_at, closing_at;
-    /* By its processes, since the last charge of a turn: how long they had work before the GPU, and what that work takes;
-     * and the first of these since the lease began. Of the lease's time, what was not charged for such work: it may be told of
-     * later. */
+    /* Reported by its processes since the last charge of a turn: how long they had work before the GPU, and what
+     * that work costs. `lease_busy_ns`: time with work since the lease began. `unspent_ns`: the part of the lease's
+     * time that was not charged yet, since work in it may still be reported. */
     double busy_ns, spent_ns, lease_busy_ns, unspent_ns;
-    /* Of the time in which it had work beside others, as told, what it was not charged for: how long it had may be told by looks, which
-     * are too few in one report and too many in the next. */
+    /* Of the reported time with work beside others, what it was not charged for. Agents may measure that time by
+     * looks, which are too few in one report and too many in the next. */
     double uncharged_ns;
-    /* When another session's gate was open beside it last; and when the gates of several of its processes were. */
+    /* When another session's gate was last open beside it; and when the gates of several of its own processes last
+     * were. */
     uint64_t company_at, together_at;
     struct beside beside;
 
-    /* What it is like. */
+    /* What the session is like. */
     struct solo_cost cost;
     bool is_known, is_dense;
     uint64_t known_at; /* for the first time */
-    /* For how long it has looked dense; of that, what it used, and in which it had no work. And for how long it has looked light since
-     * it looked dense. */
+    /* How long it has looked dense; of that, what it used, and how long it had no work. And how long it has looked
+     * light since it last looked dense. */
     double dense_ns, dense_used_ns, dense_idle_ns, light_ns;
-    /* What the turns that it gave back count, less how long those were that it did not. */
+    /* Grows with each turn that it gives back, and falls by the length of each that it does not. */
     double gave_back_ns;
-    /* Turns that were taken to get to know it, with all others closed; and how many may be, for each process that is measured for
-     * itself. */
+    /* How much of its allowance of measuring turns (all other gates closed) it has taken; and how much it may take,
+     * for each process that is measured by itself. */
     unsigned measures, measures_most;
-    /* When its cost is to be measured again if its minimum depends on it, and how long after that. */
+    /* When its cost is to be measured again if its minimum depends on it, and how long after that the next time. */
     uint64_t measure_at, measure_every;
-    /* The same where what it told in company gives a reason. */
+    /* The same if its cost is doubted. */
     uint64_t doubt_at, doubt_every;
     bool is_doubted;
-    /* All together were charged for more or less than the time that passed, and it is the likeliest cause. */
+    /* An audit found that all sessions together were charged too much or too little, and this one is the likeliest
+     * cause. */
     bool is_wrong;
-    /* Part of the time that it keeps the GPU busy alone, and that it used, and had work for, of late; its progress of late. */
+    /* Parts of the time, smoothed: `density`: it keeps the GPU busy when alone; `share_used`: it used the GPU;
+     * `share_busy`: it had work. `progress`: its speed as a part of its speed alone. */
     double density, share_used, share_busy, progress;
-    /* The part of the last stretch in which it had work, and that it used. */
+    /* The parts of the last stretch in which it had work, and that it used. */
     double last_busy, last_used;
-    /* Its cost was measured last. */
+    /* When its cost was measured last. */
     uint64_t alone_at;
     struct seen seen;
     struct favour favour;
 
-    /* Who takes turns, until when, and for how long the next time. */
+    /* Whether it takes turns; until when as a needy guest, and until when for the sake of others; and for how long
+     * the next time. */
     bool takes_turns;
     uint64_t needy_until, needy_for, donor_until, donor_for;
 
-    /* Drains in a row that failed. */
+    /* Failed drains in a row, and when the next one is tried. */
     unsigned tries;
     uint64_t retry_at;
 
-    /* What it is behind its minimum; what it had beyond is negative. A session that is a turn behind while a
-     * higher priority comes before it comes first itself, until it has caught up. */
+    /* How far it is behind its minimum; negative: ahead. A session that is a turn behind while one of a higher
+     * priority comes before it is due: it comes first until it has caught up. */
     double owed_ns;
     bool is_due;
-    /* Work that it told of beyond the time that had passed: it counts in the time that follows. */
+    /* Reported work that is more than the time that had passed: it counts in the time that follows. */
     double late_ns;
-    /* The same while it takes turns, but for what hand-overs cost. */
+    /* The same as `owed_ns` while it takes turns, less what hand-overs cost. */
     double robbed_ns;
     bool is_robbed;
-    /* How long it has wanted nothing. */
+    /* How long it has not wanted the GPU. */
     double idle_ns;
 
-    /* GPU time it may take below its maximum; negative: debt. No maximum: a full bucket. */
+    /* GPU time that its maximum leaves it; negative: overdrawn. Without a maximum: a full bucket. */
     double tokens;
     bool is_throttled;
 
-    /* Looks in a row that showed much more than its agents said, and that did not; the last one. */
+    /* The daemon's looks in a row that showed much more than its agents said, and those in a row that did not; when
+     * the last look was. */
     unsigned doubts, trusts;
     uint64_t looked_at;
-    /* What agents said since: how long they had work before the GPU. */
+    /* How long they had work before the GPU, as its agents said since then. */
     double said_ns;
     bool understates;
 
@@ -289,24 +315,25 @@ struct arbiter {
     struct arbiter_session *sessions;
     struct arbiter_user *users;
     unsigned session_count;
-    /* Room for all. */
+    /* Room for a pointer to each session, for sorting. */
     struct arbiter_session **order;
     uint64_t serial, lease_number;
-    /* GPUs in that mode; and those on which a session is being measured, or is to be next: no guest begins. */
+    /* GPUs on which shares count; and GPUs on which a session is being measured, or is to be next: no guest begins
+     * there. */
     uint64_t shares, measured;
     struct {
         double clock[ARBITER_PRIORITIES];
-        /* Serial of who had it last. */
+        /* Serial number of the session that last had a turn on it. */
         uint64_t holder;
         uint64_t handovers;
-        /* When somebody waited at a closed gate last. */
+        /* When a session last waited for a lease on it. */
         uint64_t waited_at;
         /* Used by guests, in all. */
         double guests_ns;
-        /* Charged in all; and at the last audit, which was then. */
+        /* Charged to all sessions: by now, and by the last audit, which was at `audit_at`. */
         double charged_ns, audited_ns;
         uint64_t audit_at;
-        /* Of the time that passed of late, so much was charged to nobody; negative: more was charged. */
+        /* How much of recent time was charged to no session; negative: more was charged than passed. */
         double left_ns;
     } gpus[ARBITER_GPUS];
     uint64_t quantum_fixed_ns;
@@ -314,7 +341,7 @@ struct arbiter {
     uint64_t next;
 };
 
-/* For each GPU of the set, by its number `gpu`. */
+/* For each GPU of the set; `gpu` is its number. */
 #define FOR_GPUS(gpu, set)                                                                                   \
     for (uint64_t set_##gpu = (set), gpu; set_##gpu && (gpu = (uint64_t)__builtin_ctzll(set_##gpu), true);   \
          set_##gpu &= set_##gpu - 1)
@@ -345,19 +372,19 @@ static inline bool has_several_processes(const struct arbiter_session *session)
     return session->processes && session->processes->next;
 }
 
-/* It may have work before the GPU, and its session's lease lasts for it. */
+/* The process may have work before the GPU, and its session's lease lasts for it. */
 static inline bool is_let_in(const struct arbiter_process *process)
 {
     return process->gate == PROCESS_OPEN || process->gate == PROCESS_CLOSING;
 }
 
-/* No two of its several processes could have told of the time since then. */
+/* The session has several processes, and no two of them had open gates at once after `since`. */
 static inline bool is_single_since(const struct arbiter_session *session, uint64_t since)
 {
     return has_several_processes(session) && session->together_at <= since;
 }
 
-/* What others keep from it of its minimum. */
+/* How much of its minimum others keep from it. */
 static inline double missing(const struct arbiter_session *session)
 {
     return session->is_dense ? session->robbed_ns : session->owed_ns;
@@ -368,13 +395,13 @@ static inline bool is_held(const struct arbiter_session *session)
     return session->lease != LEASE_NONE && session->lease != LEASE_FREE;
 }
 
-/* It has a lease, but a burst of a higher priority goes first. */
+/* It has a lease, but holds still for a burst of a higher priority. */
 static inline bool is_still(const struct arbiter_session *session)
 {
     return is_held(session) && (session->flags & WIRE_LEASE_STILL);
 }
 
-/* Whether it is, or may be, necessary that all others' gates are closed in its turn: to learn its cost. */
+/* Whether its cost is to be learned in its turns, for which all other gates must be closed. */
 static inline bool is_measuring(const struct arbiter_session *session)
 {
     return !session->is_known && session->takes_turns;
@@ -382,193 +409,206 @@ static inline bool is_measuring(const struct arbiter_session *session)
 
 /* --- arbiter_time.c -------------------------------------------------------------------------------- */
 
-/* The longest exclusive turn as it is now. */
+/* The longest exclusive turn in force now. */
 uint64_t arbiter_turn_ns(const struct arbiter *arbiter);
-/* Bring the accounts to `now`. */
+/* Bring the accounts up to `now`, which becomes the arbiter's time. */
 void arbiter_settle(struct arbiter *arbiter, uint64_t now);
-/* Weights follow from shares and from who competes. */
+/* Set the sessions' weights, which follow from shares and from who competes. */
 void arbiter_weigh(struct arbiter *arbiter);
-/* A program with gaps of its own leaves the GPU idle in its turns. What is promised to it, it has as soon as it is due; of what
- * nobody is promised, others make more. */
+/* Whether the session's program has gaps of its own and is owed nothing. Such a program leaves the GPU idle in its
+ * turns, and others make more of time that nobody is promised: so they come first until it is owed something again. */
 bool arbiter_leaves_the_rest(const struct arbiter_session *session);
 /* Advance the GPUs' clocks. */
 void arbiter_advance_clocks(struct arbiter *arbiter);
-/* One that comes back from idling, or is new on these GPUs: what it did not use is not owed. */
+/* The session comes back from idling, or is new on these GPUs. It gets a credit of one quantum at most for time
+ * that it did not use. */
 void arbiter_come_back(struct arbiter_session *session, uint64_t gpus);
-/* How far it is ahead of its GPUs' clocks at most, whatever it took. */
+/* How far the session may be ahead of its GPUs' clocks at most, whatever it took. */
 double arbiter_most_ahead(const struct arbiter_session *session);
-/* How far it is ahead of its GPUs' clocks, with what it has taken and is not charged for yet. */
+/* How far the session is ahead of its GPUs' clocks, counting what it took and is not charged for yet. */
 double arbiter_lag(const struct arbiter_session *session);
-/* Whether it waits, or holds, or did so until a moment ago: between two turns, nobody does. */
+/* Whether the session waits or holds a lease, or did so up to 5 ms ago: between two turns, a session does neither
+ * for a moment. */
 bool arbiter_has_demand(const struct arbiter_session *session);
-/* What it is owed, less what it has taken and is not charged for yet. */
+/* What the session is owed, less what it took and is not charged for yet. */
 double arbiter_owed(const struct arbiter_session *session);
-/* What it is owed is never more, and never less, than so much. */
+/* Add to what the session is owed (negative: take off), within bounds. */
 void arbiter_owe(struct arbiter_session *session, double ns);
-/* Time of a turn since the last charge. */
+/* Time of the session's turn since the last charge. */
 double arbiter_uncharged(const struct arbiter_session *session);
-/* Turn the time of a turn since the last charge into use. Returns which part of it the session was busy, or -1
- * for no time at all. */
+/* Charge the session for the time of its turn since the last charge. Returns the part of that time in which it was
+ * busy, or -1 if no time passed or it has no turn. */
 double arbiter_charge(struct arbiter_session *session);
-/* It used so much beyond what its agents said. */
+/* Charge the session for what it used beyond what its agents said. */
 void arbiter_charge_unsaid(struct arbiter_session *session, unsigned gpu, double used_ns);
-/* What it used in the running second, or in that which was so many before. */
+/* What the session used in the running second, or `back` seconds before it. */
 double arbiter_used_in_second(const struct arbiter_session *session, unsigned gpu, unsigned back);
-/* A guest used so much of the time in which it had work; `is_alone`: beside nobody's open gate. */
+/* Charge a guest: of the time in which it had work, it used so much. `is_alone`: no other session's gate was open. */
 void arbiter_charge_guest(struct arbiter_session *session, double used_ns, double busy_ns, bool is_alone);
 
 /* --- arbiter_cost.c -------------------------------------------------------------------------------- */
 
-/* Whether its processes are measured one by one, with the others' gates closed: several that have the same GPUs. Not where they wait
- * for each other's work. */
+/* Whether the session's processes are measured one by one, each with the others' gates closed: it has several, they
+ * have the same GPUs, and they do not wait for each other's work. */
 bool arbiter_is_measured_singly(const struct arbiter_session *session);
-/* How many are, or one: all together. */
+/* How many processes are measured by themselves; 1 if all are measured together. */
 unsigned arbiter_measured_count(const struct arbiter_session *session);
-/* How many of these need not be measured again; not all of them. */
+/* How many of these need not be measured again: all but one, or none. */
 unsigned arbiter_sure_count(const struct arbiter_session *session);
-/* Whether the process may have its gate open in a turn in which one after the other is measured. */
+/* Whether the process may have its gate open now, in a turn in which the processes are measured one by one. */
 bool arbiter_may_be_measured(const struct arbiter_process *process);
-/* It came: it is taken to be like another of its session. One of the session's has gone: if one is left, the session is like it. */
+/* arbiter_begin_costs(): the process is new, and is taken to be like another process of its session until it is
+ * measured. arbiter_end_costs(): a process has gone; if one is left, the session's cost is that process's cost. */
 void arbiter_begin_costs(struct arbiter_process *process);
 void arbiter_end_costs(struct arbiter_session *session);
-/* It told something while no other process of its session could. */
+/* The process reported a stretch in which no other process of its session could have had work. */
 void arbiter_learn_singly(struct arbiter_process *process, struct cost_stretch stretch);
-/* Whether it is known what calls of each process take that makes some; and whether that is sure. */
+/* Whether the cost of each process that makes calls is known; and whether it is sure. */
 bool arbiter_knows_each(const struct arbiter_session *session);
 bool arbiter_is_sure_of_each(const struct arbiter_session *session);
-/* Whether what its calls cost is known so well that they are charged by that. */
+/* Whether the cost of the session's calls is known so well that they are charged by it. */
 bool arbiter_is_charged_by_calls(const struct arbiter_session *session);
-/* By which part of it a charge by its calls is wrong, usually. */
+/* The usual error of a charge by the session's calls, as a part of that charge. */
 double arbiter_calls_error(const struct arbiter_session *session);
-/* What so many calls of the process cost; negative where nobody knows. */
+/* What so many calls of the process cost; negative: not known. */
 double arbiter_cost(const struct arbiter_process *process, double calls);
-/* Take what it told since then into account. */
+/* Bring the process's smoothed figures up to now, with what it reported since `watched_at`. */
 void arbiter_watch_process(struct arbiter_process *process);
-/* Which part of a GPU's time its processes would use if they had it alone, as far as each of them is known. */
+/* The part of a GPU's time that the session's processes would use if they had it alone, as far as each of them is
+ * known. */
 double arbiter_density_of_all(const struct arbiter_session *session);
-/* How fast a session was, by its speed alone, in a stretch of so much time of which it had work and was served for these parts. */
+/* The session's progress in a stretch of `passed_ns`: its speed as a part of its speed alone. `busy` and `used`:
+ * the parts of the stretch in which it had work, and that it used. */
 double arbiter_speed(const struct arbiter_session *session, double passed_ns, double busy, double used);
 
 /* --- arbiter_beside.c ------------------------------------------------------------------------------ */
 
-/* What it tells of a stretch of time from now on is beside what others are charged from now on. */
+/* From now on, what the session reports is compared with what others are charged from now on. */
 void arbiter_begin_beside(struct arbiter_session *session);
-/* In company it had work for `busy_ns` of so much time, in so many calls, which cost `cost_ns`. Returns what others used meanwhile,
- * at most: all of the time where that is a guess. */
+/* In company, the session had work for `busy_ns` of `passed_ns`, in so many calls, which cost `cost_ns`. Returns
+ * the most that others can have used meanwhile: all of the time if their charges are too unsure. */
 double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
                            double cost_ns);
-/* What calls took on the GPU that were before it for so long and cost that, beside others; negative where nobody knows. */
+/* GPU time of calls that were before the GPU for `busy_ns` and cost `cost_ns`, beside others; negative: not known. */
 double arbiter_spent(const struct arbiter_session *session, double busy_ns, double cost_ns);
 
 /* --- arbiter_debt.c -------------------------------------------------------------------------------- */
 
-/* The user with this ID, for one more session. NULL without memory. */
+/* The user with this ID, who gets one more session. Returns NULL without memory. */
 struct arbiter_user *arbiter_user_enter(struct arbiter *arbiter, uint64_t id);
 void arbiter_users_free(struct arbiter *arbiter);
-/* A session that takes turns does so no more, or ends: what it is ahead is its user's debt. */
+/* The session ceases to take turns, or ends: what it is ahead becomes its user's debt. */
 void arbiter_leave_turns(struct arbiter_session *session);
-/* One that was a guest, or is new, takes turns from now on: it begins where the others are, less what its user
- * owes. */
+/* The session, which was a guest or is new, takes turns from now on. It begins at its GPUs' clocks, behind by what
+ * its user owes. */
 void arbiter_join_turns(struct arbiter_session *session);
-/* A session ends: what it took beyond its maximum is its user's debt; and what that is now. */
+/* The session ends: what it overdrew on its maximum becomes its user's debt. arbiter_overdraft() is that debt as it
+ * is now. */
 void arbiter_note_overdraft(struct arbiter_session *session);
 double arbiter_overdraft(const struct arbiter_session *session);
 
 /* --- arbiter_role.c -------------------------------------------------------------------------------- */
 
-/* A new session, or one that changed so much that it is to be learned anew. */
+/* Nothing is known of the session: it is new. */
 void arbiter_forget(struct arbiter_session *session);
-/* Other processes of it run than before: one came, ended, was stopped or goes on. What its calls take may be something else now. */
+/* Other processes of the session run than before: one came, ended, was stopped or goes on. So its calls may cost
+ * something else now. */
 void arbiter_doubt(struct arbiter_session *session);
-/* How it fared as a guest says nothing any more. */
+/* How the session fared as a guest says nothing any more. */
 void arbiter_forget_need(struct arbiter_session *session);
-/* It ends, and took turns for long: who was needy beside it, or gave to it, may not be any more. */
+/* The session's last process has gone. If it took turns and had been there for 4 seconds or more, all sessions that
+ * take turns only for a while are tried as guests again. */
 void arbiter_try_open(const struct arbiter_session *gone);
-/* A stretch of time begins in which it is watched. */
+/* Begin a new stretch of time, of which the session's reports are summed up. */
 void arbiter_watch(struct arbiter_session *session);
-/* A process told what it did of so much time, in which it had work for `most_ns`, and its session on its account for `busy_ns`;
- * `is_alone`: beside nobody's open gate. */
+/* A process reported: it had work for `most_ns`, of which its session is charged with at most `busy_ns`, and so
+ * many calls were done. `passed_ns`: the time since its session's last report. `is_alone`: no other session's gate
+ * was open. */
 void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed_ns, double most_ns,
                    double busy_ns, double calls);
-/* For `passed` ns its speed was that part of its speed alone. */
+/* For `passed` ns, the session's speed was this part of its speed alone. */
 void arbiter_note_progress(struct arbiter_session *session, double part, double passed);
-/* The turn is over; `gave_back`: because there was no work any more. */
+/* The session's turn is over. `gave_back`: it gave the turn back, since it had no work any more. */
 void arbiter_learn_turn(struct arbiter_session *session, bool gave_back);
-/* Find out who takes turns now. */
+/* Find out which sessions take turns now. */
 void arbiter_find_roles(struct arbiter *arbiter);
 
 /* --- arbiter_favour.c ------------------------------------------------------------------------------ */
 
 void arbiter_favour_begin(struct arbiter_session *session);
-/* So much time passed in which others hold still for its bursts, or do not. */
+/* `passed_ns` more have passed, in which others held still for the session's bursts, or did not. */
 void arbiter_favour_count(struct arbiter_session *session, double passed_ns);
-/* Whether they do so any more is looked at now and then. */
+/* Judge, every 200 ms, whether others go on holding still for the session's bursts. */
 void arbiter_favour_judge(struct arbiter_session *session);
 
 /* --- arbiter_audit.c ------------------------------------------------------------------------------- */
 
-/* On that GPU, if it is time. */
+/* Audit the charges on the GPU, if it is time. */
 void arbiter_audit(struct arbiter *arbiter, uint64_t gpu);
 
 /* --- arbiter_order.c ------------------------------------------------------------------------------- */
 
-/* On which GPUs shares count, and what sessions lease there. */
+/* Find out on which GPUs shares count, and what sessions lease there. */
 void arbiter_find_modes(struct arbiter *arbiter);
-/* Notes who waits and who is due; those that neither waited nor held come back from idling. */
+/* Note which sessions wait and which are due. Sessions that neither waited nor held a lease before come back from
+ * idling. */
 void arbiter_find_backlogged(struct arbiter *arbiter);
-/* Whether it waits, and may be given a lease. */
+/* Whether the session waits for a lease, and its maximum lets it have one. */
 bool arbiter_is_eligible(const struct arbiter_session *session);
 bool arbiter_precedes(const struct arbiter_session *a, const struct arbiter_session *b);
-/* Whether `waiter` may have `holder`'s turn taken away once it is over. A guest waits for those alone that are being measured,
- * whatever they stand before. */
+/* Whether `waiter` may have `holder`'s turn taken away once its time is up. A guest may only while `holder` is
+ * being measured, whatever the order. */
 bool arbiter_presses(const struct arbiter_session *waiter, const struct arbiter_session *holder);
 
 /* --- arbiter_decide.c ------------------------------------------------------------------------------ */
 
-/* Give and take leases as they are due now, and find out when to do so again. */
+/* Give and take leases as they are due now, and find out when to decide again. */
 void arbiter_decide(struct arbiter *arbiter);
 
 /* --- arbiter_lease.c ------------------------------------------------------------------------------- */
 
-/* From when on a lease that is being closed has so little left that the next may begin. */
+/* When a lease that is being closed will have so little work left that the next one may begin; UINT64_MAX: not
+ * known, or the next one has to wait for the end. */
 uint64_t arbiter_leaves_at(const struct arbiter_session *session);
-/* Whether the lease keeps others off its GPUs. One that was free does so while it closes. */
+/* Whether the session's lease keeps others' turns off its GPUs: an exclusive one, or one of a free GPU while it
+ * closes; not once so little work is left that the next session may begin. */
 bool arbiter_is_in_the_way(const struct arbiter_session *session);
-/* Whether the process waits at its closed gate, for a lease; whether one of the session's does; and without a lease of the
- * session. */
+/* Whether the process waits at its closed gate; and whether one of the session's processes does. */
 bool arbiter_process_is_waiting(const struct arbiter_process *process);
 bool arbiter_has_waiting_process(const struct arbiter_session *session);
-/* Whether one of its processes is let in. */
+/* Whether one of the session's processes may have work before the GPU. */
 bool arbiter_is_any_let_in(const struct arbiter_session *session);
+/* Whether the session has no lease, and one of its processes waits. */
 bool arbiter_is_waiting(const struct arbiter_session *session);
 
 void arbiter_open_gate(struct arbiter_process *process);
-/* Tell those whose gates are open what holds for the lease now. */
+/* Tell the processes whose gates are open what holds for the lease now. */
 void arbiter_set_flags(struct arbiter_session *session, uint32_t flags, uint64_t ahead_ns);
 void arbiter_tell(const struct arbiter_session *session, enum arbiter_event event);
 
 void arbiter_begin_lease(struct arbiter_session *session, enum arbiter_lease lease);
-/* A turn becomes a guest's lease, or the other way round, with its gates open. */
+/* The session's turn becomes a guest's lease, or the other way round. Its gates stay open. */
 void arbiter_convert_lease(struct arbiter_session *session, enum arbiter_lease lease);
-/* Revoke it, and wait for the answers. */
+/* Revoke the session's lease, and wait for its processes' answers. */
 void arbiter_begin_closing(struct arbiter_session *session);
-/* The process closes its gate of its own accord, and cannot return the lease at once. */
+/* The process has closed its gate of its own accord, and cannot return the lease at once. */
 void arbiter_leave(struct arbiter_process *process);
-/* The lease is over once no gate is open or closing. `gave_back`: nobody had asked for it. */
+/* End the session's lease if none of its gates is open or closing. `gave_back`: nobody had asked for it. */
 void arbiter_end_lease_if_returned(struct arbiter_session *session, bool gave_back);
-/* The process's work did not drain and its gate is open again: so are the others', and the next in line runs
- * beside them, since what is on the GPU may wait for either. */
+/* The work of one of the session's processes did not drain, and that gate is open again. The other gates open too,
+ * and the next session in the order runs beside this one, since the work on the GPU may wait for either. */
 void arbiter_become_loose(struct arbiter_session *session);
-/* How much the process has left to do, where it says so much. Who has waited for another process of its session takes what is
- * left for as long as that. */
+/* How much work the process has left, if it says `left_ns`. A process that waited for another one of its session
+ * takes the work left to be as long as that wait, so in a session that closes alone the figure is cut down. */
 uint64_t arbiter_believed_left(const struct arbiter_process *process, uint64_t left_ns);
-/* The process has so much left to do until it is drained. */
+/* The process should be drained after `left_ns` more of its work. */
 void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns);
-/* While a process cannot drain, those of its session that have take one call each, which the first may wait for. */
+/* If a process of a closing session cannot drain, let each process of it that has drained and waits make one call,
+ * which the first may wait for. */
 void arbiter_step(struct arbiter_session *session);
-/* The process, where it closes, has said something. */
+/* The process's agent has said something. Counts if the process is closing. */
 void arbiter_note_answer(struct arbiter_process *process);
-/* When such a step is due without anybody saying so; UINT64_MAX: never. */
+/* When a step is due although no agent asks for it; UINT64_MAX: never. */
 uint64_t arbiter_steps_at(const struct arbiter_session *session);
-/* Note whether its maximum keeps it from having a lease now. */
+/* Note whether the session's maximum keeps it from having a lease now. */
 void arbiter_throttle(struct arbiter_session *session);

@@ -1,7 +1,8 @@
-/* heartbeat.h - agents are shown that the daemon goes on: a process whose gate is closed waits for it.
+/* heartbeat.h - shows agents that the daemon is alive, since a process whose gate is closed waits for it.
  *
- * A daemon that dies hangs up, which opens gates. One that hangs does not: so it counts in each session's policy
- * region, and agents that wait open their gates when the count has stood still for about two seconds. */
+ * When the daemon dies, its connections end, which opens the gates. When it hangs, they do not end. So the daemon
+ * counts in each session's policy region, and an agent that waits opens its gate when the count has stood still for
+ * about two seconds. */
 #pragma once
 
 #include "base/error.h"

@@ -1,13 +1,13 @@
-/* solo_cost.h - what a call of a session takes on a GPU when nobody else's work is there. Pure.
+/* solo_cost.h - what a call of a session costs: the GPU time that it takes when no other session's work is there. Pure.
  *
- * It is learned while no other session's gate is open. In company, how long calls take depends on the company: then only
- * a sudden change of that says something, namely that the calls may have become others, so that they have to be
+ * The cost is learned while no other session's gate is open. In company, how long calls take depends on the company.
+ * Then only a sudden change of that time says something: the program may make other calls now, so they have to be
  * measured again.
  *
- * stretch  some milliseconds of which a session has told how long it had work before the GPU, and how many calls were
- *          done
- * least    what single calls took at least: all of them take so much or more
- * trend    what such a figure is on average, and how far it usually is from that */
+ * stretch  some milliseconds for which a session has reported how long it had work before the GPU, and how many calls
+ *          were done
+ * least    the least time that a single call took: all calls take that much or more
+ * trend    the average of such a figure, and how far the figure usually is from it */
 #pragma once
 
 #include <stdbool.h>
@@ -15,61 +15,65 @@
 
 struct trend {
     double level, spread; /* of the figure's logarithm */
-    unsigned count;       /* stretches, up to those that make a trend */
-    unsigned odd;         /* in a row that are beyond it */
+    unsigned count;       /* stretches so far, up to the number that makes a trend */
+    unsigned odd;         /* stretches in a row that were beyond the trend */
 };
 
-/* The least that calls took, of so many measures of late. */
+/* The least time that a call took, over the last few measurements. */
 struct least {
     double ns, next_ns;
-    uint64_t measured; /* since `next_ns` began */
+    uint64_t measured; /* measurements since `next_ns` began */
 };
 
 struct solo_cost {
-    /* Calls, fading, and what they took; those of the stretches in a row that are beyond the trend. */
+    /* Calls and the time that they took, of which old ones fade; and the same of the stretches in a row that are
+     * beyond the trend. */
     double ns, calls, odd_ns, odd_calls;
-    /* How much stretches differ: the number of those that are no guess, and sums of squares and products of both. */
+    /* To tell how much stretches differ: the number of stretches that are not guesses, and sums of the squares of
+     * time and calls and of their products. */
     double stretches, ns_squares, calls_squares, products;
-    /* The least that a single call took; 0: nobody told. */
+    /* The least time that a single call took; 0: no agent says so. */
     double least_ns;
-    /* It is of a stretch in which the calls became others, which may have had both kinds: so many more measures replace it if
-     * they differ. */
+    /* The cost is of a stretch in which the program changed its calls, so it may have had calls of both kinds: the
+     * next so many measurements replace it if they differ. */
     unsigned may_be_mixed;
-    /* What a call takes alone; how many times as long in company; and the gap that the program leaves between calls, which
-     * is its own affair with company and without. */
+    /* Trends: of what a call takes alone; of how many times as long it takes in company; and of the gap that the
+     * program leaves between calls, which is the program's own affair with company and without. */
     struct trend alone, company, gaps;
 };
 
-/* What so many calls take; negative where nobody knows. */
+/* What so many calls cost, in ns; negative: not known. */
 double solo_cost_of(const struct solo_cost *cost, double calls);
 
-/* Whether it is worth no more turns to find out: some calls took about alike, or there were many. */
+/* Whether the cost is so sure that it is not worth more turns: some calls took about the same time, or there were
+ * many. */
 bool solo_cost_is_sure(const struct solo_cost *cost);
-/* Whether calls seem to take alike, one by one and stretch by stretch: a few of them tell what any number takes. Few may be so by
- * chance. */
+/* Whether calls seem to be alike, one by one and stretch by stretch, so that a few of them tell what any number
+ * takes. Few calls may be so by chance. */
 bool solo_cost_is_alike(const struct solo_cost *cost);
-/* By how much the cost is wrong, usually, as a part of it, as far as its stretches differ. */
+/* The usual error of the cost, as a part of it, as far as its stretches tell by how much they differ. INFINITY: too
+ * few stretches. */
 double solo_cost_error(const struct solo_cost *cost);
-/* Whether it is known well, as far as what was measured tells: then calls are charged by it. */
+/* Whether the cost is known well, as far as the measurements tell: then calls are charged by it. */
 bool solo_cost_is_steady(const struct solo_cost *cost);
 
 /* Of `passed_ns`, the program had work for `busy_ns` in which so many calls were done. */
 struct cost_stretch {
     double passed_ns, busy_ns, calls;
-    /* None of them was measured: they are taken to be like calls of before, which were told of already. */
+    /* None of the calls was measured: the agent took them to be like calls before, which it had reported already. */
     bool is_guess;
-    /* The least that a single one took, of those that were measured; 0: nobody told. */
+    /* The least time that a measured call took; 0: no agent says so. */
     double least_ns;
 };
 
-/* A stretch without company. `is_measure`: it was made in order to find out whether the cost has changed, and is believed
- * at once; else only several alike are. Returns whether the cost is another now. */
+/* Learn from a stretch without company. `is_measure`: it was made to find out whether the cost has changed, and is
+ * believed at once; otherwise several stretches in a row must agree. Returns whether the cost has changed. */
 bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool is_measure);
 
-/* So many measures of calls, and the least that one told of. */
+/* There were `measured` measurements of calls, and `ns` is the least time that one showed. */
 void least_note(struct least *least, uint64_t measured, double ns);
-/* What calls take at least; 0: nobody knows. */
+/* The least time that a call takes; 0: not known. */
 double least_of(const struct least *least);
 
-/* A stretch in company. Returns whether the program may have become another. */
+/* Look at a stretch in company. Returns whether the program may have changed. */
 bool solo_cost_is_doubtful(struct solo_cost *cost, struct cost_stretch stretch);
