@@ -1,15 +1,15 @@
-/* The decisions: from the whole state, who is to hold what, and when to look again. */
+/* The decisions: from the whole state, which session is to hold what, and when to decide again. */
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
-/* What a stream may have before it where a program with gaps of its own takes turns, which after each would wait for what is left
- * of another's, and where a maximum is nearly reached. */
+/* How much work a stream may have before it where a program with gaps of its own takes turns, since its bursts
+ * would each wait for what is left of another's work; and where a maximum is nearly reached. */
 #define AHEAD_BOUND_NS UINT64_C(1500000)
 #define EXTENSION_MIN_NS UINT64_C(1000000)
 
-/* Reports that a holder at work may be late with. */
+/* A holder that told nothing for so many reports counts as at work. */
 #define SILENT_REPORTS 3
 
 static void earlier(uint64_t *next, uint64_t at)
@@ -25,8 +25,8 @@ static uint64_t after(const struct arbiter *arbiter, double ns)
 
 /* --- Taking leases away ---------------------------------------------------------------------------- */
 
-/* Whether a session that would fall behind its minimum, because its bursts wait for whole turns, has the turn
- * taken away at once of one that is ahead. */
+/* Whether the holder's turn is taken away before its time is up: the holder is ahead, and a program with gaps that
+ * is due waits. Otherwise its bursts would wait for whole turns. */
 static bool is_cut_short(const struct arbiter_session *holder)
 {
     for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
@@ -36,13 +36,13 @@ static bool is_cut_short(const struct arbiter_session *holder)
     return false;
 }
 
-/* Its processes have their gates open one after the other, so that each is measured. */
+/* Whether the session is in a turn in which its processes' gates open one at a time, so that each is measured. */
 static bool takes_one_by_one(const struct arbiter_session *session)
 {
     return session->lease == LEASE_EXCLUSIVE && is_measuring(session) && arbiter_is_measured_singly(session);
 }
 
-/* One of them waits until the one that is measured makes way. */
+/* Whether one of the session's own processes waits until the one that is measured makes way. */
 static bool is_pressed_by_its_own(const struct arbiter_session *holder)
 {
     return takes_one_by_one(holder) && arbiter_has_waiting_process(holder);
@@ -83,8 +83,8 @@ static void give_up_closing(struct arbiter_session *session)
     arbiter_end_lease_if_returned(session, false);
 }
 
-/* Whether another session's turn, or gate, on its GPUs forbids it a turn now. What is left of a turn that ends
- * would keep a program of short kernels from the GPU, or spoil what is measured. */
+/* Whether another session's turn, or open gate, on the session's GPUs forbids it a turn now. What is left of a turn
+ * that ends would keep a program of short kernels from the GPU, or spoil a measurement. */
 static bool is_obstructed(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
@@ -95,7 +95,7 @@ static bool is_obstructed(const struct arbiter_session *session)
     return false;
 }
 
-/* Those whose role has changed: in place where nothing forbids it. */
+/* Change the leases of sessions whose role has changed: in place where nothing forbids it. */
 static void change_roles(struct arbiter *arbiter)
 {
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
@@ -111,7 +111,8 @@ static void change_roles(struct arbiter *arbiter)
     }
 }
 
-/* A turn goes on until the holder is ahead of one that waits, at most for another quantum. */
+/* How long a turn goes on after its time is up, if no session may take it away: until the holder is ahead of one
+ * that waits, at most for another quantum. */
 static uint64_t until_overtaken(const struct arbiter_session *holder)
 {
     double ns = (double)arbiter_turn_ns(holder->arbiter);
@@ -122,35 +123,35 @@ static uint64_t until_overtaken(const struct arbiter_session *holder)
     return ns < (double)EXTENSION_MIN_NS ? EXTENSION_MIN_NS : (uint64_t)ns;
 }
 
-/* From when on the holder of a turn has told nothing for so long that it must be at work: it would have given an idle turn
- * back. */
+/* When the holder of a turn will have told nothing for so long that it must be at work: it would have given an idle
+ * turn back. */
 static uint64_t silent_at(const struct arbiter_session *holder)
 {
     return holder->told_at + SILENT_REPORTS * WIRE_REPORT_NS;
 }
 
-/* A program with gaps of its own that is due, and would wait after each of them for a long piece of another's, keeps its turn in
- * them until it has caught up, or is silent. */
+/* Whether the holder keeps its turn through its gaps until it has caught up, or is silent: it is a program with
+ * gaps of its own that is due. Otherwise it would wait for a long piece of another session's work after each gap. */
 static bool keeps_its_gaps(const struct arbiter_session *holder)
 {
     return holder->is_due && holder->is_known && !holder->is_dense &&
            holder->arbiter->now < silent_at(holder);
 }
 
-/* The part of its turn that the holder uses, as far as can be told. */
+/* The part of its turn that the holder uses, as far as known. */
 static double expected_density(const struct arbiter_session *holder)
 {
     bool is_silent = holder->arbiter->now >= silent_at(holder);
     return is_silent || holder->understates ? 1 : holder->density;
 }
 
-/* What a turn has used that is not charged yet. */
+/* What the session's turn has used so far and is not charged for yet. */
 static double expected_use(const struct arbiter_session *session)
 {
     return session->lease == LEASE_EXCLUSIVE ? arbiter_uncharged(session) * expected_density(session) : 0;
 }
 
-/* When the holder of a turn will have used what its maximum leaves. */
+/* When the holder of a turn will have used up what its maximum leaves it. */
 static uint64_t until_throttled(const struct arbiter_session *holder)
 {
     double gains = (double)holder->share.max / SHARE_WHOLE, density = expected_density(holder);
@@ -206,8 +207,8 @@ static int compare(const void *a, const void *b)
     return arbiter_precedes(*left, *right) ? -1 : arbiter_precedes(*right, *left);
 }
 
-/* A session that waits for several GPUs, of which some stand idle: they are kept for it, if those who hold
- * the others are to give way to it anyway, and those do so now. Else the idle ones go to somebody else
+/* `session` waits for several GPUs, of which some are idle. They are kept for it if all sessions that hold the
+ * others have to yield to it anyway, and those are told to close now. Otherwise the idle GPUs go to another session
  * meanwhile. All sessions stand in one order, so two that wait for each other's GPUs cannot both keep one. */
 static bool keep_for(struct arbiter_session *session)
 {
@@ -231,7 +232,7 @@ static uint64_t gpus_in_the_way(const struct arbiter *arbiter)
     return gpus;
 }
 
-/* A session is measured once its GPUs' guests have left. */
+/* Close the guests of the GPUs on which `measured` is to be measured, since that begins once they have left. */
 static void close_guests(struct arbiter_session *measured)
 {
     for (struct arbiter_session *at = measured->arbiter->sessions; at; at = at->next)
@@ -275,14 +276,15 @@ static void give(struct arbiter *arbiter)
         if (at->lease != LEASE_EXCLUSIVE || !is_measuring(at))
             continue;
         arbiter->measured |= at->held;
-        close_guests(at); /* there are some where it held a turn before it was to be measured */
+        close_guests(at); /* there are guests if it held a turn before it was to be measured */
     }
     for (unsigned i = 0; i < count; i++)
         if (!arbiter->order[i]->takes_turns && !(arbiter->order[i]->gpus & arbiter->measured))
             arbiter_begin_lease(arbiter->order[i], LEASE_GUEST);
 }
 
-/* Whether who may come next begins before the session's turn is over (arbiter_leaves_at()). */
+/* Whether every session that may come next can begin a little before this session's turn has ended
+ * (arbiter_leaves_at()). */
 static bool is_overlapped(const struct arbiter_session *session)
 {
     if (session->lease != LEASE_EXCLUSIVE || is_measuring(session) || has_several_processes(session))
@@ -302,7 +304,8 @@ static bool has_burst(const struct arbiter_session *session)
     return false;
 }
 
-/* What holds for a lease, by who else is there. */
+/* The flags that a session's lease is granted with, by who else is there; and in `ahead_ns` how much work may be
+ * before a stream. */
 static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
     uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;

@@ -1,32 +1,32 @@
-/* Leases and gates: what it means to give one, to take one away, and to have one returned. */
+/* Leases and gates: what is done when a lease is given, taken away or returned. */
 #include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
-/* The longest piece of work that a process can have others wait for. */
+/* The longest piece of work that other sessions wait for. */
 #define LONGEST_BELIEVED_NS UINT64_C(2000000000)
-/* Between tries to close a session that did not drain: doubled each time. */
+/* The time between tries to close a session that did not drain: doubled each time. */
 #define RETRY_NS UINT64_C(100000000)
 #define RETRY_MAX_NS UINT64_C(5000000000)
-/* Of a closing, in which steps are taken: then it must come to an end. What agents take longer to answer than is usual does not
- * count: a busy machine runs them late. */
+/* For so long after a closing began, steps are taken; then it must come to an end. What agents take longer to
+ * answer than ANSWER_NS does not count: a busy machine runs them late. */
 #define STEPS_FOR_NS UINT64_C(50000000)
 #define ANSWER_NS UINT64_C(1000000)
-/* Of the card, when it serves several processes: about. */
+/* The card's time slice when it serves several processes, about. */
 #define SLICE_NS UINT64_C(2000000)
-/* Closings for which processes are thought to wait for each other's work once a step was needed; each next time for twice as
- * many. */
+/* For so many closings after a step was needed, processes are taken to wait for each other's work; each next time
+ * for twice as many. */
 #define ENTANGLED_CLOSINGS 16u
 #define ENTANGLED_MOST 1024u
-/* What work is late by where it is thought to wait for another process's. */
+/* Work that is thought to wait for another process's work is late when it is this much over its time. */
 #define LATE_NS UINT64_C(700000)
-/* What a gate lets a process have before the GPU, but for its longest piece, takes no longer: about. */
+/* What a gate lets a process have before the GPU, apart from its longest piece, takes no longer than this, about. */
 #define LEFT_MOST_NS UINT64_C(6000000)
 #define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
 
-/* When its work should leave so little that the next one may begin. Where processes wait for each other's work, each step
- * that they need would wait for a slice of that one's. */
+/* Not for sessions whose processes wait for each other's work: each step that they need would wait for a slice of
+ * the next session's. */
 uint64_t arbiter_leaves_at(const struct arbiter_session *session)
 {
     uint64_t done_at = 0;
@@ -149,7 +149,7 @@ void arbiter_convert_lease(struct arbiter_session *session, enum arbiter_lease l
     if (session->lease == LEASE_EXCLUSIVE)
         arbiter_learn_turn(session, false);
     begin(session, lease);
-    /* What it did as a guest and has not told yet is charged with the turn. */
+    /* What the session did as a guest and has not reported yet is charged with the turn. */
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->gate == PROCESS_OPEN && at->reported_at < session->charged_at)
             session->charged_at = at->reported_at;
@@ -191,7 +191,7 @@ static bool all_have_answered(const struct arbiter_session *session)
     return true;
 }
 
-/* Its agent is told to close. */
+/* The process's agent is being told to close. */
 static void ask_to_close(struct arbiter_process *process)
 {
     struct arbiter_session *session = process->session;
@@ -248,7 +248,7 @@ void arbiter_leave(struct arbiter_process *process)
     struct arbiter_session *session = process->session;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at != process && at->gate == PROCESS_OPEN)
-            return; /* their turn goes on */
+            return; /* the turn goes on for them */
     if (session->lease != LEASE_EXCLUSIVE || session->closing)
         return;
     process->gate = PROCESS_CLOSING;
@@ -258,7 +258,7 @@ void arbiter_leave(struct arbiter_process *process)
     arbiter_begin_closing(session);
 }
 
-/* Other processes that may have work before its GPUs: of its own session, or of others. */
+/* How many other processes may have work before the process's GPUs: of its own session (`own`), or of others. */
 static uint64_t neighbours(const struct arbiter_process *process, bool own)
 {
     uint64_t count = 0;
@@ -279,8 +279,8 @@ uint64_t arbiter_believed_left(const struct arbiter_process *process, uint64_t l
     return process->session->closes_alone && left_ns > most_ns ? most_ns : left_ns;
 }
 
-/* Of a session that closes alone: what its processes have in flight the GPU does by turns, so none of it is late before all
- * of it should be done. */
+/* For a session that closes alone. The GPU does by turns what its processes have in flight, so none of that is late
+ * before all of it should be done. */
 static void expect_all_drained(struct arbiter_process *process, uint64_t left_ns)
 {
     uint64_t now = process->session->arbiter->now, done_at = now + left_ns;
@@ -302,7 +302,8 @@ void arbiter_expect_drained(struct arbiter_process *process, uint64_t left_ns)
         process->stalls_at = process->session->arbiter->now + (others + 1) * (left_ns + SLICE_NS);
 }
 
-/* It says so; or nobody waits for that, as its session has needed steps of late. */
+/* Whether the process told how much work it has left, and its session, having needed steps lately, does not wait
+ * until it says that it stalls. */
 static bool told_left(const struct arbiter_process *process)
 {
     return process->session->closes_alone && process->done_at != NEVER;
@@ -348,7 +349,7 @@ void arbiter_step(struct arbiter_session *session)
     struct arbiter *arbiter = session->arbiter;
     if (!may_step(session) || !any_stalls(session))
         return;
-    if (!session->closes_alone) /* there steps are taken too soon to tell anything */
+    if (!session->closes_alone) /* if it does, steps are taken too early to tell anything */
         note_entangled(session);
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         at->stalls = false;
@@ -357,7 +358,7 @@ void arbiter_step(struct arbiter_session *session)
         session->steps++;
         ask_to_close(at);
         at->wants = false;
-        at->done_at = arbiter->now; /* so little that the next one does not wait for it */
+        at->done_at = arbiter->now; /* so little that the next session does not wait for it */
         at->reported_at = arbiter->now;
         arbiter_expect_drained(at, ARBITER_LEAD_NS);
         at->lease = ++arbiter->lease_number;

@@ -1,51 +1,55 @@
 /* What sessions are like, and who takes turns.
  *
- * A call's cost can be measured only while no other session's gate is open: else what the GPU does for others
- * counts as well. That is so in turns without guests, and for a session on its own. Where neither comes about, a
- * session takes a turn in which everybody else's gate is closed.
+ * A call's cost can be measured only while no other session's gate is open: otherwise what the GPU does for others
+ * counts as well. That is so in turns without guests, and while a session is alone. Where neither happens, the
+ * session takes a turn in which all other gates are closed.
  *
- * How much of the time a program has no work before the GPU is its own affair, with company and without. So
- * its progress can be told in company too: that part of the time, and the part that its calls take by their
- * cost. */
+ * How much of the time a program has no work before the GPU is its own affair, with company and without. So its
+ * progress is known in company too: that part of the time, plus the part that its calls take by their cost. */
 #include <math.h>
 
 #include "daemon/schedule/arbiter_state.h"
 
-/* Stretches of time of which a process's report tells something. */
+/* How long a stretch of time is that is judged, and how long it lasts at most while processes still have to report;
+ * how far apart their reports may be; and the shortest stretch at the end of a turn that is judged. */
 #define STRETCH_NS UINT64_C(15000000)
 #define STRETCH_MOST_NS (2 * STRETCH_NS)
 #define TELL_TOGETHER_NS (WIRE_REPORT_NS / 2)
 #define STRETCH_OF_TURN_NS 2000000.0
-/* A program that has work for this part of the time, alone, is dense; one that has it for less is not. */
+/* A program that, alone, has work for DENSE_RATIO of the time is dense; one that has it for less than LIGHT_RATIO
+ * is not. */
 #define DENSE_RATIO 0.95
 #define LIGHT_RATIO 0.88
-/* For so long it must be dense until it is known as that: bursts are not. */
+/* A session must look dense for this long before it counts as dense: bursts do not. */
 #define DENSE_NS 40000000.0
-/* For so long it must be light until it is known as that; and what it counts that it gave a turn back. */
+/* A session must look light for this long before it counts as not dense; and how much of that a turn that it gave
+ * back counts. */
 #define LIGHT_NS 100000000.0
 #define GAVE_BACK_NS 20000000.0
-/* In company, one that uses so little may as well wait for others. */
+/* In company, a session that uses less than this may just as well be waiting for others. */
 #define DENSE_USED 0.2
-/* Of one that was never seen before. */
+/* DENSE_RATIO for a session that was never seen before. */
 #define UNKNOWN_RATIO 0.9
-/* Turns that a session takes to get to know it, in parts: of a whole turn, and of one that it gives back, which costs others
- * little. */
+/* The allowance of turns in which a session is measured. A whole turn takes MEASURES_TURN of it, and a turn that
+ * the session gives back takes 1, since it costs others little. */
 #define MEASURES 12u
 #define MEASURES_TURN 3u
 #define MEASURE_TURN_NS UINT64_C(40000000)
 #define MEASURE_FIRST_NS UINT64_C(4000000000)
 #define MEASURE_MOST_NS UINT64_C(64000000000)
-/* Until it is measured again because it may have changed; twice as long after each time that it had not. */
+/* How long until a doubted session is measured again; doubled each time that it had not changed. */
 #define DOUBT_FIRST_NS UINT64_C(2000000000)
-/* What was found to be another is measured once more after this. */
+/* A cost that was found to have changed is measured once more after this. */
 #define CONFIRM_NS UINT64_C(50000000)
-/* So far behind its minimum, a guest is needy; not at once from what it lost while it was measured for the first time. */
+/* A guest is needy when it is this far behind its minimum; but not within this time of being measured for the first
+ * time, in which it lost some. */
 #define NEEDY_NS 40000000.0
 #define NEEDY_AFTER_NS UINT64_C(100000000)
-/* For so long it takes turns then, and twice as long each next time. */
+/* For how long a needy guest takes turns, and the bound for doubling that each next time. */
 #define NEEDY_FIRST_NS UINT64_C(4000000000)
 #define NEEDY_MOST_NS UINT64_C(64000000000)
-/* A guest that uses less than this is not what others lack. */
+/* A guest takes what others lack if it uses more than its minimum, or than GUEST_LITTLE if that is more, by
+ * GUEST_BEYOND. */
 #define GUEST_LITTLE 0.1
 #define GUEST_BEYOND 0.02
 #define SMOOTH_NS 500000000.0
@@ -115,7 +119,7 @@ static void set_dense(struct arbiter_session *session, bool is_dense)
     arbiter_forget_need(session);
 }
 
-/* A dense program whose threads were not run for a moment leaves the GPU idle, too. */
+/* Dense programs leave the GPU idle too, when their threads were not run for a moment. */
 static void see_light(struct arbiter_session *session, double ns)
 {
     session->light_ns += ns;
@@ -128,7 +132,7 @@ static double bounded(double value)
     return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/* A dense program gives no turn back; one whose bursts fill a stretch each time does. */
+/* A dense program gives no turn back. A program whose bursts happen to fill each stretch does. */
 static void see_turn(struct arbiter_session *session, double passed, bool gave_back)
 {
     session->gave_back_ns += gave_back ? GAVE_BACK_NS : -passed;
@@ -142,8 +146,8 @@ static void see_turn(struct arbiter_session *session, double passed, bool gave_b
     set_dense(session, false);
 }
 
-/* In company, several processes wait for others side by side, and it is rare that none of them has work, as it is not when they are
- * alone: then the one counts that has work for the greatest part of the time. */
+/* In company, the processes of a session wait for others at the same time, so it is rarer than when they are alone
+ * that none of them has work. So the process counts that has work for the greatest part of the time. */
 static double always_busy(const struct arbiter_session *session, double busy, bool is_alone)
 {
     double most = 0;
@@ -152,8 +156,8 @@ static double always_busy(const struct arbiter_session *session, double busy, bo
     return is_alone || !has_several_processes(session) || busy < most ? busy : most;
 }
 
-/* What it told of a stretch, as parts of that: in which it had work, more than all where a piece began before; what it used; and what
- * others left. */
+/* What a session reported of a stretch, as parts of it: in which it had work (more than 1 where a piece began
+ * before the stretch); what it used; and what others left. */
 struct told {
     double passed_ns, busy, used, left;
 };
@@ -166,9 +170,10 @@ static double longest_piece(const struct arbiter_session *session)
     return longest;
 }
 
-/* Whether it is dense by all that it told since it began to look so. A piece that goes on at the end of a stretch is told of with the
- * next one: by what it is busy for beyond that one, it was idle for less in the one before. In company, the GPU does for one that
- * always has work what it does not do for others, whatever its calls cost when they were measured. */
+/* Whether the session is dense by all that it reported since it began to look dense. A piece that goes on at the
+ * end of a stretch is reported with the next stretch. What is reported beyond the length of that one was no idle
+ * time in the one before, so idle time is summed up over both. In company, a session that always has work gets the
+ * GPU's time that others do not, whatever its calls cost when they were measured. */
 static bool looks_dense(struct arbiter_session *session, struct told told, bool is_alone)
 {
     double used = told.left > told.used ? bounded(told.left) : told.used;
@@ -184,7 +189,7 @@ static bool looks_dense(struct arbiter_session *session, struct told told, bool 
     return session->dense_ns >= DENSE_NS && session->dense_idle_ns <= idle_most_ns;
 }
 
-/* What the session is like. */
+/* Judge by the stretch what the session is like. */
 static void judge(struct arbiter_session *session, struct told told, bool is_alone, bool was_known)
 {
     double busy = bounded(told.busy), used = told.used;
@@ -200,7 +205,7 @@ static void judge(struct arbiter_session *session, struct told told, bool is_alo
         session->light_ns = 0;
     else
         see_light(session, told.passed_ns);
-    if (has_several_processes(session)) /* what they tell of the same time adds up */
+    if (has_several_processes(session)) /* their reports on the same time add up */
         told.busy = always;
     if (looks_dense(session, told, is_alone) || (!was_known && is_alone && busy >= UNKNOWN_RATIO))
         set_dense(session, true);
@@ -211,7 +216,8 @@ static bool meets(const struct arbiter_session *a, const struct arbiter_session 
     return a != b && (a->gpus & b->gpus);
 }
 
-/* Whether a guest of a higher priority is on its GPUs: its gate would be closed, which costs latency, and that counts more. */
+/* Whether a guest of a higher priority is on the session's GPUs. Measuring the session would close that guest's
+ * gate, which costs latency, and that counts more. */
 static bool is_below_a_guest(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
@@ -220,7 +226,8 @@ static bool is_below_a_guest(const struct arbiter_session *session)
     return false;
 }
 
-/* The other way round: it would wait until those of lower priorities have left. */
+/* Whether the session is a guest above sessions of lower priorities. To be measured, it would have to wait until
+ * those have left. */
 static bool is_guest_above_others(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
@@ -229,7 +236,7 @@ static bool is_guest_above_others(const struct arbiter_session *session)
     return false;
 }
 
-/* With all others closed, if it is time for that. */
+/* Have the session measured, with all other gates closed, if it is time for that. */
 static void measure_again(struct arbiter_session *session, uint64_t *next, uint64_t *every)
 {
     if (session->closing || session->arbiter->now < *next ||
@@ -238,7 +245,7 @@ static void measure_again(struct arbiter_session *session, uint64_t *next, uint6
     session->is_known = false;
     session->measures = MEASURES_TURN * arbiter_sure_count(session);
     session->measures_most = MEASURES_TURN;
-    session->turn_ends = session->arbiter->now + MEASURE_TURN_NS; /* if it holds one */
+    session->turn_ends = session->arbiter->now + MEASURE_TURN_NS; /* if it holds a turn */
     *next = session->arbiter->now + *every;
     if (*every < MEASURE_MOST_NS)
         *every *= 2;
@@ -253,8 +260,9 @@ void arbiter_doubt(struct arbiter_session *session)
         session->doubt_at = soon;
 }
 
-/* A long piece of work is told of when it is done, and the few pieces that are measured stand for others, which may have been
- * shorter: what is more than the time that passed counts in the stretches that follow, not at once. */
+/* A long piece of work is reported when it is done. And the few pieces that are measured stand for others, which
+ * may have been shorter. So reported time beyond the time that passed counts in the stretches that follow, not at
+ * once. */
 static double with_late(struct arbiter_session *session, double busy, double passed)
 {
     double told = busy * passed + session->late_ns, late = told - passed;
@@ -262,8 +270,8 @@ static double with_late(struct arbiter_session *session, double busy, double pas
     return late < 0 ? told / passed : 1;
 }
 
-/* How a guest fares: what it is owed, and whether that may still be told by its cost. While it was to hold still, it was
- * owed for that (arbiter_time.c). */
+/* Note how a guest fares and what it is owed; and have its cost measured again, if it is time and its minimum
+ * depends on the cost. While it was to hold still, it was owed its minimum (arbiter_time.c). */
 static void judge_guest(struct arbiter_session *session, double busy, double progress, double passed,
                         double whole, bool is_alone)
 {
@@ -282,7 +290,7 @@ static void set_known(struct arbiter_session *session)
     session->measure_at = now + session->measure_every;
 }
 
-/* What it told of the stretch that is over says something of its cost. */
+/* Learn the session's cost from the stretch that is over. */
 static void learn_cost(struct arbiter_session *session, const struct seen *seen, double passed, bool is_alone)
 {
     struct cost_stretch stretch = {passed, seen->busy_ns, seen->calls, !seen->is_measured, seen->least_ns};
@@ -309,21 +317,22 @@ static void learn_cost(struct arbiter_session *session, const struct seen *seen,
     set_known(session);
 }
 
-/* Several processes tell one after the other: what they told of a turn in which their cost is measured is taken together, at
- * its end. */
+/* Whether the session is in a turn in which its processes are measured together. They report one after the other,
+ * so what they reported of the turn is taken together at its end. */
 static bool is_measured_as_a_whole(const struct arbiter_session *session)
 {
     return is_measuring(session) && session->lease == LEASE_EXCLUSIVE && has_several_processes(session);
 }
 
-/* Which part of the stretch others left; what they used while it held still they did not take from it. */
+/* The part of the stretch that others left the session. What others used while the session held still does not
+ * count as taken from it. */
 static double left_by_others(const struct seen *seen, double passed)
 {
     double taken_ns = seen->others_ns - seen->still_ns;
     return taken_ns > 0 ? 1 - taken_ns / passed : 1;
 }
 
-/* A stretch of time is over. */
+/* The stretch is over: judge the session by it, and begin the next one. */
 static void judge_stretch(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
@@ -359,7 +368,8 @@ static void judge_stretch(struct arbiter_session *session)
     arbiter_watch(session);
 }
 
-/* Several processes tell one after the other: a stretch is over when they have told of the same time, about. */
+/* Whether the stretch is over. Processes report one after the other, so a stretch is over when all of them have
+ * reported on about the same time. */
 static bool is_stretch(const struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now, passed = now - session->seen.from;
@@ -401,7 +411,8 @@ void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed
         judge_stretch(session);
 }
 
-/* In the turn that is over one of several processes was measured: they are taken to have work independently of each other. */
+/* In the turn that is over, one of several processes was measured. The processes are assumed to have work
+ * independently of each other. */
 static void judge_singly(struct arbiter_session *session, double passed, bool gave_back)
 {
     struct arbiter_process *last = session->processes;
@@ -430,12 +441,12 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
     else
         see_turn(session, passed, gave_back);
     if (!session->is_dense && !gave_back)
-        arbiter_owe(session, arbiter->gap_ns); /* which was no gap of its own */
+        arbiter_owe(session, arbiter->gap_ns); /* the hand-over's gap was not its own */
     if (was_measuring)
         session->measures += gave_back ? 1 : MEASURES_TURN;
     if (was_measuring && !session->is_known &&
         session->measures >= session->measures_most * arbiter_measured_count(session)) {
-        /* It made no calls that tell more, or its agent does not count them. */
+        /* It made no calls that would tell more, or its agent does not count them. */
         set_known(session);
         session->is_dense = session->is_dense || solo_cost_of(&session->cost, 1) < 0;
     }
@@ -443,7 +454,8 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
 
 /* --- Roles ----------------------------------------------------------------------------------------- */
 
-/* Each time that it does so again soon, for twice as long. */
+/* Have a guest take turns because others lack what it takes: for twice as long each time that this happens again
+ * soon. */
 static void give_for_others(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now, until = session->donor_until;
@@ -454,14 +466,15 @@ static void give_for_others(struct arbiter_session *session)
     session->donor_until = now + session->donor_for;
 }
 
-/* Which part of a GPU's time a guest keeps from others. Work that needs several GPUs has each of them for as long as it waits for
- * another. */
+/* The part of a GPU's time that a guest keeps from others. Work that needs several GPUs occupies each of them while
+ * it waits for another. */
 static double taken_by(const struct arbiter_session *guest)
 {
     return has_several_gpus(guest) ? guest->share_busy : guest->share_used;
 }
 
-/* The guests that take more than was promised, where a session does not get what was promised to it. */
+/* `robbed` does not get what was promised to it. Have those guests take turns that take more than was promised to
+ * them. */
 static void find_donors(struct arbiter_session *robbed)
 {
     struct arbiter *arbiter = robbed->arbiter;
@@ -474,7 +487,7 @@ static void find_donors(struct arbiter_session *robbed)
     }
 }
 
-/* Whether a session of a higher priority wants all of the GPU. */
+/* Whether a dense session of a higher priority wants the GPU. */
 static bool is_below_a_dense_one(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
@@ -495,7 +508,7 @@ static bool should_take_turns(struct arbiter_session *session)
            now < session->donor_until || is_below_a_dense_one(session);
 }
 
-/* What it used in turns says nothing of what it takes from others as a guest. */
+/* What the session used in turns says nothing about what it takes from others as a guest. */
 static void leave_turns(struct arbiter_session *session)
 {
     session->share_used = session->share_busy = 0;

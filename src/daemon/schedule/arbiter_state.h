@@ -521,9 +521,9 @@ void arbiter_forget_need(struct arbiter_session *session);
 void arbiter_try_open(const struct arbiter_session *gone);
 /* Begin a new stretch of time, of which the session's reports are summed up. */
 void arbiter_watch(struct arbiter_session *session);
-/* A process reported: it had work for `most_ns`, of which its session is charged with at most `busy_ns`, and so
- * many calls were done. `passed_ns`: the time since its session's last report. `is_alone`: no other session's gate
- * was open. */
+/* A process reported: it had work for `most_ns`, and so many calls were done. `busy_ns`: what of that is its
+ * session's time, since several processes may tell of the same time. `passed_ns`: the time since its session's last
+ * report. `is_alone`: no other session's gate was open. */
 void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed_ns, double most_ns,
                    double busy_ns, double calls);
 /* For `passed` ns, the session's speed was this part of its speed alone. */

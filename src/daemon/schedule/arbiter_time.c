@@ -1,27 +1,30 @@
-/* The accounts: GPU time used and held, virtual time, what is owed, buckets. */
+/* The sessions' accounts: GPU time used and held, virtual time, what is owed, buckets of maxima. */
 #include <math.h>
 #include <string.h>
 
-#include "daemon/schedule/arbiter.h" /* what it tells */
+#include "daemon/schedule/arbiter.h" /* arbiter_session_used() and others */
 #include "daemon/schedule/arbiter_state.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-/* What a session without a minimum counts at least. */
+/* The least weight of a session without a minimum. */
 #define WEIGHT_LEAST 0.01
-/* What is missed or had beyond this is not made up for. */
+/* What a session missed of its minimum, or had beyond it, counts up to this. */
 #define OWED_MOST_NS 100000000.0
-/* Of a program with gaps, less: how it fares changes with its neighbours. */
+/* For a program with gaps, what it had beyond counts up to this only: how it fares changes with its neighbours. */
 #define AHEAD_MOST_NS 10000000.0
-/* One whose turn has ended asks for the next one sooner, if it wants it. */
+/* A session that has not wanted the GPU for this long does not want it: after a turn, it would have asked for the
+ * next one sooner. */
 #define IDLE_NS 5000000.0
-/* How far ahead a session may be of others who take turns. */
+/* How far a session may be ahead of others that take turns: two turns, or its own lease if that is longer, and
+ * never more than seventy turns. */
 #define AHEAD_TURNS 2
 #define AHEAD_TURNS_MOST 70
-/* Time that was charged to nobody, or too much, is remembered up to this: some is told of late. And a part of it by which the
- * charges of those fall that are not sure. */
+/* Time that was charged to no session, or charged too much, is remembered up to this, since some work is reported
+ * late. Where too much was charged, guests whose calls are not alike are charged less, by that time's part of
+ * LEFT_PART_NS. */
 #define LEFT_MOST_NS 120000000.0
 #define LEFT_PART_NS 200000000.0
-/* Of what is promised, at most, where turns are short. */
+/* The part of a minimum that hand-overs may cost: a session is not robbed of that. */
 #define HANDOVERS_RATIO 0.02
 
 uint64_t arbiter_turn_ns(const struct arbiter *arbiter)
@@ -50,7 +53,8 @@ double arbiter_uncharged(const struct arbiter_session *session)
     return most;
 }
 
-/* What is taken now is not charged yet, and comes off later. */
+/* Add within bounds. What the session takes in its present turn is not charged yet, so that much more may be owed:
+ * it comes off later. */
 static void add_bounded(const struct arbiter_session *session, double *value, double ns)
 {
     double most = OWED_MOST_NS + (is_exclusive(session) ? arbiter_uncharged(session) : 0);
@@ -68,8 +72,9 @@ void arbiter_owe(struct arbiter_session *session, double ns)
         session->owed_ns = -AHEAD_MOST_NS;
 }
 
-/* To a session that does not want the GPU, nothing is owed for that time; to a program with gaps of its own, that
- * was progress. What a guest is owed follows from what it tells (arbiter_role.c). */
+/* Promise each session its minimum of the time that passed. A session that does not want the GPU is owed nothing
+ * for that time; for a program with gaps of its own, that time was progress. What a guest is owed follows from what
+ * it reports (arbiter_role.c). */
 static void promise(struct arbiter_session *session, double passed)
 {
     double promised = (double)session->share.min / SHARE_WHOLE;
@@ -100,8 +105,8 @@ double arbiter_owed(const struct arbiter_session *session)
     return session->owed_ns - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
 }
 
-/* How many of its processes may have work before the GPU. Where sessions meet there, the driver goes round
- * among processes. */
+/* How many of the session's processes may have work before the GPU, at least 1. Where sessions meet there, the
+ * driver goes round among processes. */
 static unsigned parties(const struct arbiter_session *session)
 {
     unsigned count = 0;
@@ -110,7 +115,7 @@ static unsigned parties(const struct arbiter_session *session)
     return count ? count : 1;
 }
 
-/* Whether several of its processes' gates are open. */
+/* Whether several of the session's processes may have work before the GPU. */
 static bool is_together(const struct arbiter_session *session)
 {
     unsigned count = 0;
@@ -119,7 +124,7 @@ static bool is_together(const struct arbiter_session *session)
     return count > 1;
 }
 
-/* Whose gates are open now, beside whose. */
+/* Note which sessions have open gates beside others', and which have several open gates of their own. */
 static void note_company(struct arbiter *arbiter)
 {
     uint64_t open = 0, several = 0;
@@ -143,8 +148,9 @@ static void add_left(struct arbiter *arbiter, uint64_t gpu, double ns)
                                                         : left;
 }
 
-/* What is charged, over all sessions, is no more than the time that passed. Where it would be, those are charged less, all in
- * proportion, whose calls are not alike: the cost of these is an average, which the calls at hand may be far from. */
+/* The part of a guest's charge that is believed. All sessions together are never charged more than the time that
+ * passed. Where they would be, guests whose calls are not alike are charged less, all in proportion: their cost is
+ * an average, and the calls at hand may be far from it. */
 static double believed_part(const struct arbiter_session *session)
 {
     double part = 1;
@@ -185,7 +191,7 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
             arbiter_note_progress(session, arbiter_is_waiting(session) ? 0 : 1, passed);
         if (!is_capped(session))
             continue;
-        /* What is taken now is not charged yet, and leaves room for as much. */
+        /* What the session takes in its present turn is not charged yet, so the bucket may hold that much more. */
         double full = BUCKET_NS + (is_exclusive(session) ? arbiter_uncharged(session) : 0);
         session->tokens += passed * session->share.max / SHARE_WHOLE;
         if (session->tokens > full)
@@ -228,7 +234,8 @@ bool arbiter_leaves_the_rest(const struct arbiter_session *session)
            arbiter_owed(session) <= 0;
 }
 
-/* By those of one kind, where there are any; returns on which GPUs, for each priority. */
+/* Advance the clocks by the sessions of one kind (arbiter_leaves_the_rest()), for GPUs and priorities whose clock
+ * was not found before. `found`: on which GPUs there are any, for each priority. */
 static void find_clocks(struct arbiter *arbiter, bool leave_the_rest, uint64_t *found)
 {
     uint64_t before[ARBITER_PRIORITIES];
@@ -252,7 +259,7 @@ static void find_clocks(struct arbiter *arbiter, bool leave_the_rest, uint64_t *
                 arbiter->gpus[gpu].clock[priority] = least[gpu][priority];
 }
 
-/* Who leaves the rest to others does not hold up their clock meanwhile, and gets no credit for it. */
+/* A session that leaves the rest to others does not hold up their clock meanwhile, and gets no credit for it. */
 void arbiter_advance_clocks(struct arbiter *arbiter)
 {
     uint64_t found[ARBITER_PRIORITIES] = {0};
@@ -290,7 +297,7 @@ double arbiter_lag(const struct arbiter_session *session)
 
 /* --- Charging -------------------------------------------------------------------------------------- */
 
-/* Seconds in which nothing was charged are zero. */
+/* Advance the ring to `second`. Seconds in which nothing was charged are zero. */
 static void reach_second(struct use *use, uint64_t second)
 {
     const uint64_t length = ARBITER_WINDOW_S + 1;
@@ -302,7 +309,8 @@ static void reach_second(struct use *use, uint64_t second)
     use->last_s = second;
 }
 
-/* Nobody waits for more than seventy turns of others, as long as turns are, or its own pieces of work. */
+/* A session never waits for more than seventy turns of others. A turn counts as long as the quantum, or as the
+ * session's own longest piece of work. */
 double arbiter_most_ahead(const struct arbiter_session *session)
 {
     double turn = quantum(session->arbiter);
@@ -311,8 +319,9 @@ double arbiter_most_ahead(const struct arbiter_session *session)
     return AHEAD_TURNS_MOST * turn;
 }
 
-/* What it takes while others want nothing, it is not behind for when they do: it is ahead by a turn or two, or by the
- * lease that goes on, and beyond that by no more than it was. */
+/* Advance the session's virtual time. What it takes while others want nothing is not held against it later: it gets
+ * ahead by two turns at most, or by the lease that goes on if that is longer. A session that is ahead by more stays
+ * where it is. */
 static void advance(struct arbiter_session *session, uint64_t gpu, double held_ns)
 {
     struct use *use = &session->use[gpu];
@@ -325,7 +334,7 @@ static void advance(struct arbiter_session *session, uint64_t gpu, double held_n
         use->vt = vt < most ? vt : most;
 }
 
-/* `unsure_ns`: what of it may be wrong. */
+/* Enter a charge in the accounts. `unsure_ns`: how much of it may be wrong. */
 static void count_use(struct arbiter_session *session, uint64_t gpu, double used_ns, double held_ns,
                       double unsure_ns)
 {
@@ -341,8 +350,8 @@ static void count_use(struct arbiter_session *session, uint64_t gpu, double used
     use->seconds[use->last_s % (ARBITER_WINDOW_S + 1)] += used_ns;
 }
 
-/* What beside others may be wrong of what it is charged for. Work that needs several GPUs has each of them for as long as it waits for
- * another: nobody knows how much of the time in which it had work that was. */
+/* How much of a charge beside others may be wrong. Work that needs several GPUs occupies each of them while it
+ * waits for another, and nobody knows how much of its time with work that was. */
 static double unsure_of(const struct arbiter_session *session, double used_ns, double busy_ns)
 {
     double waits_ns = has_several_gpus(session) && busy_ns > used_ns ? busy_ns - used_ns : 0;
@@ -358,7 +367,8 @@ static void take_tokens(struct arbiter_session *session, double used_ns)
         session->tokens = BUCKET_NS;
 }
 
-/* What guests of one of its GPUs used since the last charge, at most: they kept its work from all of them. */
+/* The most that guests used on one of its GPUs since the last charge. The session's work was kept from all its GPUs
+ * for that time. */
 static double most_of_guests(const struct arbiter_session *session)
 {
     double most = 0;
@@ -367,7 +377,7 @@ static double most_of_guests(const struct arbiter_session *session)
     return most;
 }
 
-/* Whether guests may have had work in its turn. */
+/* Whether guests may have had work in the session's turn. */
 static bool has_guests(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
@@ -386,7 +396,8 @@ double arbiter_charge(struct arbiter_session *session)
     double busy = session->busy_ns < passed ? session->busy_ns : passed;
     double most_spent = passed + session->unspent_ns;
     double spent = session->spent_ns < most_spent ? session->spent_ns : most_spent;
-    /* Of calls that are not alike, and of several processes', what the turn's time was spent on tells more. */
+    /* For calls that are not alike, and for several processes that are not measured one by one, the time of the
+     * turn tells more than the cost of the calls. */
     bool is_steady = arbiter_is_charged_by_calls(session);
     bool is_a_guess = has_several_processes(session) && !arbiter_knows_each(session),
          is_beside = has_guests(session);
@@ -404,7 +415,7 @@ double arbiter_charge(struct arbiter_session *session)
         most_open = held > most_open ? held : most_open;
         if (session->understates)
             used = held; /* by the clock */
-        /* What hand-overs cost, all lose alike. */
+        /* All dense sessions lose alike what hand-overs cost, so it does not count. */
         held = session->is_dense ? used : held;
         use->open_ns = 0;
         use->guests_ns = arbiter->gpus[gpu].guests_ns;
@@ -415,7 +426,7 @@ double arbiter_charge(struct arbiter_session *session)
     take_tokens(session, most_used);
     arbiter_note_progress(session, most_open / passed, passed);
     if (session->is_dense || session->lease == LEASE_LOOSE)
-        arbiter_owe(session, -most_held); /* of others, by their progress: arbiter_role.c */
+        arbiter_owe(session, -most_held); /* other sessions' progress is taken off in arbiter_role.c */
     add_bounded(session, &session->robbed_ns, -most_held);
     return busy / passed;
 }
