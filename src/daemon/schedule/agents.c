@@ -20,10 +20,10 @@
 #include "daemon/session/session.h"
 #include "wire/wire.h"
 
-#define TOUCHED_MAX 16u /* sessions; a few agents are granted something at a time */
+#define TOUCHED_MAX 16u /* sessions; one call of the arbiter changes the leases of a few only */
 
-/* Of one agent's messages so many are taken up in so long; more wait in its socket. One that sends more for long
- * is cut off: it is said, its gate opens, and its session is scheduled without it. */
+/* At most so many messages of one agent are taken in so long; more wait in its socket. An agent that sends more for
+ * long is cut off: a change is published, its gate opens, and its session is scheduled without it. */
 #define RATE_MESSAGES 400u
 #define RATE_USEC UINT64_C(100000)
 #define FLOODS_MAX 20u
@@ -37,9 +37,9 @@ struct agent {
     int fd;
     sd_event_source *source;
     struct paid_source paid;
-    struct agent *next_broken; /* could not be told something */
+    struct agent *next_broken; /* agents to which a message could not be sent */
     bool is_broken;
-    unsigned floods; /* moments in a row in which it sent too much */
+    unsigned floods; /* moments in a row in which it sent too many messages */
     uint64_t flooded_ns;
 };
 
@@ -47,12 +47,12 @@ struct leases {
     struct daemon *daemon;
     struct arbiter *arbiter;
     sd_event_source *timer;
-    sd_event_source *later; /* drops those that are broken */
+    sd_event_source *later; /* drops the broken agents */
     struct agent *broken;
     struct observer observer;
     struct turns *turns;
     void (*take_memory)(struct process *process, const struct wire_message *message);
-    /* Sessions of which a lease may have changed in a call of the arbiter's. */
+    /* Sessions whose lease may have changed in a call of the arbiter. */
     const struct session *touched[TOUCHED_MAX];
     unsigned touched_count;
 };
@@ -77,7 +77,7 @@ static void note_turn(struct leases *leases, const struct session *session, enum
     turns_note(leases->turns, &turn, monotonic_ns());
 }
 
-/* After each call of the arbiter's. */
+/* To be called after each call of the arbiter: notes turns that began or ended, and sets the timer. */
 static void set_timer(struct leases *leases)
 {
     while (leases->touched_count) {
@@ -104,7 +104,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 
 /* --- What the arbiter says ------------------------------------------------------------------------- */
 
-/* A socket that is full, or whose other end is gone. The arbiter is at work, so it hears of that later. */
+/* The agent's socket is full, or its other end is gone. The arbiter is at work, so it is told later. */
 static void break_later(struct agent *agent)
 {
     agent->is_broken = true;
@@ -222,7 +222,7 @@ static int on_later(sd_event_source *source, void *userdata)
     return 0;
 }
 
-/* The policy's GPUs by the daemon's. Those that are not there now, or never were, count for nothing. */
+/* The policy's GPUs by the daemon's numbers. GPUs that are not there now, or never were, count for nothing. */
 static uint64_t card_set(const struct session *session, uint64_t policy_set)
 {
     uint64_t cards = 0;
@@ -296,7 +296,7 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     return 0;
 }
 
-/* Its messages were left waiting for a moment, as there were too many. */
+/* The agent's messages waited for a moment, since there were too many. */
 static int on_flood(sd_event_source *source, void *userdata)
 {
     struct agent *agent = userdata;
@@ -334,7 +334,7 @@ void agents_enter(struct process *process, int fd)
     sd_event_source_set_ratelimit(agent->source, RATE_USEC, RATE_MESSAGES);
     sd_event_source_set_ratelimit_expire_callback(agent->source, on_flood);
     *agent = (struct agent){.leases = leases, .process = process, .fd = fd, .source = agent->source};
-    /* A GPU may stand idle until what it says is heard. */
+    /* A GPU may be idle until the agent's message is taken. */
     user_time_watch(leases->daemon, &agent->paid, agent->source, SD_EVENT_PRIORITY_IMPORTANT, process->uid,
                     session->number);
     process->agent = agent;
@@ -355,7 +355,7 @@ static void session_changed(struct session *session)
     set_timer(session->daemon->leases);
 }
 
-/* What NVML shows of sessions' processes, where shares count. */
+/* Tell the arbiter what NVML shows of sessions' processes, on GPUs where shares count. */
 static void look_at_sessions(struct leases *leases)
 {
     const struct daemon *daemon = leases->daemon;
@@ -456,7 +456,7 @@ int agents_start(struct daemon *daemon, struct error *error)
     leases->observer = (struct observer){.take = take, .context = leases};
     change_observe(daemon, &leases->observer);
     daemon->leases = leases;
-    /* To the microsecond: the default accuracy is a quarter of a second. */
+    /* Accurate to 1 us: the default is a quarter of a second. */
     int result = sd_event_add_time(daemon->loop, &leases->timer, CLOCK_MONOTONIC, 0, 1, on_timer, leases);
     if (result >= 0)
         result = sd_event_source_set_enabled(leases->timer, SD_EVENT_OFF);

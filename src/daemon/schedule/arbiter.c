@@ -1,5 +1,5 @@
-/* What happens. Every call brings the accounts up to date, notes what happened, and then decides once from
- * the whole state who is to hold what. */
+/* arbiter.h's calls: what the arbiter is told. Each of them brings the accounts up to date, notes what happened,
+ * and then decides once from the whole state which session is to hold what. */
 #include "daemon/schedule/arbiter.h"
 
 #include <math.h>
@@ -8,9 +8,9 @@
 #include "base/check.h"
 #include "daemon/schedule/arbiter_state.h"
 
-/* A lease that is asked about is charged now and then. */
+/* A turn is charged this often while it goes on. */
 #define CHARGE_EVERY_NS UINT64_C(100000000)
-/* A GPU on which nobody was kept waiting for so long is open to all. */
+/* A GPU on which no session waited for this long is open to all. */
 #define OPEN_AFTER_NS UINT64_C(1000000000)
 
 void arbiter_tick(struct arbiter *arbiter, uint64_t now)
@@ -24,14 +24,14 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
     return arbiter->next;
 }
 
-/* A process that told nothing for so long has no work. */
+/* A process that reported nothing for this long has no work. */
 #define SILENT_NS UINT64_C(100000000)
-/* Two reports. */
+/* Two reports: the most that a process can have worked without a report, beyond its longest piece. */
 #define UNTOLD_NS (2.0 * WIRE_REPORT_NS)
 #define BUSY_SMOOTH_NS 100000000.0
 #define MOST_OF_PART 0.85
-/* So long an agent remembers what calls took, unless it is to forget that; and what it remembers of so short a time, in which the turn
- * before ended, does not count. */
+/* How long an agent remembers what calls took, unless it is told to forget. And how long it may have had company
+ * after it was told to forget, since the turn before had not ended: that does not count. */
 #define OF_LATE_NS UINT64_C(500000000)
 #define OVERLAP_MOST_NS (2 * ARBITER_LEAD_NS)
 
@@ -44,9 +44,9 @@ static void note_busy_part(struct arbiter_process *process, double busy, double 
     process->busy_part += (part - process->busy_part) * passed / process->busy_told_ns;
 }
 
-/* Each process of a session tells how long it had work, and several have it at the same time: which part of what they tell
- * together whose gates were open since `from` is time of the session's, if none keeps step with another. One that never told
- * is taken to be like the teller. */
+/* Each process of a session reports how long it had work, and several have work at the same time. The part of such
+ * reports that is the session's time, over the processes whose gates were open since `from`, if none keeps step
+ * with another. A process that never reported is taken to be like the teller. */
 static double part_of_session(const struct arbiter_process *teller, uint64_t from)
 {
     const struct arbiter_session *session = teller->session;
@@ -64,8 +64,9 @@ static double part_of_session(const struct arbiter_process *teller, uint64_t fro
     return count > 1 && sum > 0 ? (1 - idle) / sum : 1;
 }
 
-/* Of what a process tells, the part that is not the time of others of its session. Where that is little more than its calls
- * take at least, or less, they all take about that, and the rest of it is how the processes keep step with each other. */
+/* Of the time that a process reports, the part that is not also the time of other processes of its session. Where
+ * that is little more than the least time that its calls can have taken, or less, that least time counts. Then all
+ * its calls take about that long, and the rest is how the processes keep step with each other. */
 static double own_part(const struct arbiter_process *process, uint64_t from, double busy, double calls)
 {
     double part = busy * part_of_session(process, from), least = calls * least_of(&process->least);
@@ -74,7 +75,8 @@ static double own_part(const struct arbiter_process *process, uint64_t from, dou
     return least < part * MOST_OF_PART ? part : least < busy ? least : busy;
 }
 
-/* When the first piece of what it tells since then began, at the earliest: a piece is told of as a whole, when it is done. */
+/* The earliest time at which the first piece of work in a report may have begun: a piece is reported as a whole,
+ * when it is done. */
 static uint64_t began_at(const struct arbiter_process *process, uint64_t from)
 {
     uint64_t longest = process->longest_ns;
@@ -93,8 +95,8 @@ static void note_measured(struct seen *seen, const struct wire_work *work)
         seen->least_ns = least;
 }
 
-/* Whether what a process tells of the time since `began` is of its calls alone. Its agent takes calls that it did not measure to be like
- * those that it did of late: none of these may be of the time before its company left. */
+/* Whether a process's report on the time since `began` is about its own calls alone. Its agent takes calls that it
+ * did not measure to be like its latest ones, and none of these may be from the time before its company left. */
 static bool is_alone_since(const struct arbiter_process *process, uint64_t began)
 {
     uint64_t company_at = process->session->company_at;
@@ -102,8 +104,8 @@ static bool is_alone_since(const struct arbiter_process *process, uint64_t began
     return company_at <= began && (is_forgotten || company_at + OF_LATE_NS <= began);
 }
 
-/* Up to the time that passed since its gate opened: a process can claim no more. A long piece of work is told of as a
- * whole, when it is done. */
+/* Enter a process's report in the accounts. Time with work counts up to the time that passed since the process's
+ * gate opened, for a process cannot claim more. A long piece of work is reported as a whole, when it is done. */
 static void take_measure(struct arbiter_process *process, const struct wire_work *work)
 {
     const struct wire_progress *told = &work->progress;
@@ -139,8 +141,8 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     arbiter_learn(process, is_alone, passed, whole, busy, (double)told->calls);
 }
 
-/* Of the time for which it told nothing, it had work for so long at most: it tells of what is done in each report. Who takes a turn
- * that others want would have given it back. */
+/* The most time with work that the process can have had since its last report: it reports what is done every 20 ms.
+ * If it had a turn that others wanted, it would have given an idle turn back. */
 static double most_untold(const struct arbiter_process *process)
 {
     const struct arbiter_session *session = process->session;
@@ -150,7 +152,8 @@ static double most_untold(const struct arbiter_process *process)
     return gives_back ? passed : fmin(passed, (double)process->longest_ns + UNTOLD_NS);
 }
 
-/* It told nothing of what it did last. A turn was its own; a guest was what it has been of late. */
+/* The process has gone without its last report. In a turn, it is charged for all that it can have had; as a guest,
+ * for what it had work for lately. */
 static void take_last_measure(struct arbiter_process *process)
 {
     double part = process->session->lease == LEASE_GUEST ? process->busy_part : 1;
@@ -205,7 +208,7 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
 {
     struct arbiter_session *session = process->session;
     arbiter_settle(session->arbiter, now);
-    /* A process that gave a lease back by itself answers a REVOKE that crossed with it once more. */
+    /* A process that gave a lease back by itself also answers a REVOKE that crossed with that. */
     if (process->gate == PROCESS_CLOSED || returned->lease != process->lease) {
         session->waited_ns += returned->waited_ns;
         arbiter_decide(session->arbiter);
@@ -213,7 +216,7 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     }
     arbiter_note_answer(process);
     bool was_counted = process->gate != PROCESS_OVERDUE;
-    if (!was_counted) /* it is new, or was stopped */
+    if (!was_counted) /* the process is new, or was stopped */
         arbiter_doubt(session);
     take_measure(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
                                                            .longest_ns = returned->longest_ns,
@@ -227,14 +230,14 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     if (returned->outcome == WIRE_OUTCOME_UNDRAINED)
         arbiter_become_loose(session);
     else if (session->lease == LEASE_LOOSE && !session->closing && returned->outcome == WIRE_OUTCOME_DRAINED)
-        process->wants = true; /* it did close, but another process of its session could not */
+        process->wants = true; /* its gate did close, but another process of its session could not drain */
     if (session->lease != LEASE_LOOSE || session->closing || !arbiter_has_waiting_process(session))
         arbiter_end_lease_if_returned(session, returned->outcome == WIRE_OUTCOME_IDLE &&
                                                    (!session->closing || session->leaves));
     arbiter_decide(session->arbiter);
 }
 
-/* Told under a lease that is over, it counts for nothing. */
+/* Whether a message is about the process's present lease: reports under a lease that is over do not count. */
 static bool is_current(const struct arbiter_process *process, uint64_t lease)
 {
     return lease == process->lease && is_let_in(process);
@@ -261,7 +264,7 @@ void arbiter_report(struct arbiter_process *process, const struct wire_report *r
 
 void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now)
 {
-    /* It does not say how many calls were measured: an agent of before. */
+    /* PROGRESS does not say how many calls were measured: the agent is of an older version. */
     arbiter_work(process, &(struct wire_work){.progress = *progress, .measured = progress->calls}, now);
 }
 
@@ -360,7 +363,7 @@ void arbiter_session_remove(struct arbiter_session *session)
     arbiter->session_count--;
     free(session);
     for (struct arbiter_session *other = arbiter->sessions; other; other = other->next)
-        arbiter_begin_beside(other); /* what it used is not in what others used any more */
+        arbiter_begin_beside(other); /* the session's use does not count in what others used any more */
 }
 
 struct arbiter_process *arbiter_process_add(struct arbiter_session *session, void *owner, uint64_t now)
@@ -380,7 +383,7 @@ struct arbiter_process *arbiter_process_add(struct arbiter_session *session, voi
     arbiter_begin_costs(process);
     arbiter_decide(arbiter);
     if (process->gate == PROCESS_CLOSED) {
-        /* Perhaps it was open until now, under an earlier daemon. Nobody waits for the answer. */
+        /* The gate may have been open until now, under an earlier daemon. The arbiter does not wait for the answer. */
         process->gate = PROCESS_OVERDUE;
         arbiter->calls->revoke(owner, 0, ARBITER_PATIENCE_NS);
     }

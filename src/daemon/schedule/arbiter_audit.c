@@ -1,8 +1,9 @@
-/* Whether all sessions together are charged for the time that passed, and who is measured again where they are not. */
+/* Audits whether all sessions together are charged for the time that passed, and picks the session that is measured
+ * again where they are not. */
 #include "daemon/schedule/arbiter_state.h"
 
-/* How often charges are audited, and what they may be wrong by; a session that is busy for less of the time does not
- * count, and one that is for more fills the GPU. */
+/* How often charges are audited, and the part by which they may be wrong. A session that is busy for less than
+ * LITTLE of the time is not suspected; one that is busy for more than BUSY fills the GPU. */
 #define EVERY_NS 2000000000.0
 #define WRONG 0.08
 #define LITTLE 0.05
@@ -13,8 +14,8 @@ static bool is_likelier_wrong(const struct arbiter_session *a, const struct arbi
     return a->is_doubted != b->is_doubted ? a->is_doubted : a->alone_at < b->alone_at;
 }
 
-/* Of those that have work before the GPU often, one that is doubted for itself; else the one that was measured longest ago. It
- * is measured whoever has to wait for that. */
+/* Among the sessions that often have work before the GPU, pick one that is doubted for itself; otherwise the one
+ * that was measured longest ago. It is measured, whichever session has to wait for that. */
 static void doubt_likeliest(struct arbiter *arbiter, uint64_t gpu)
 {
     struct arbiter_session *likeliest = NULL;
@@ -26,8 +27,8 @@ static void doubt_likeliest(struct arbiter *arbiter, uint64_t gpu)
         likeliest->is_doubted = likeliest->is_wrong = true;
 }
 
-/* Costs are wrong where all together were charged more than the time that passed; or less, where somebody always had
- * work. */
+/* Some cost is wrong if all sessions together were charged more than the time that passed, or less although some
+ * session always had work. */
 void arbiter_audit(struct arbiter *arbiter, uint64_t gpu)
 {
     double charged = arbiter->gpus[gpu].charged_ns,

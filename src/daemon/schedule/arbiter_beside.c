@@ -1,25 +1,26 @@
-/* What a session used beside others, which is guessed in two ways: what its calls cost, as measured alone, and what others leave of the
- * time in which it has work. */
+/* What a session used beside others. There are three guesses: its calls by their cost, as measured alone; what
+ * others leave of the time in which any session has work; and what the session would have if all shared the GPU
+ * evenly. docs/architecture.md explains them in "Guesses in company". */
 #include <math.h>
 
 #include "daemon/schedule/arbiter_state.h"
 
-/* How long a window is in which what a session tells is compared with what others are charged. */
+/* The length of the window in which what a session reports is compared with what others are charged. */
 #define BESIDE_NS 200000000.0
-/* What tells nothing for longer has no work: two reports. */
+/* A session that reports nothing for longer has no work: two reports. */
 #define SILENT_NS (2.0 * WIRE_REPORT_NS)
-/* So many times its cost, and what others used, is a time with work that they do not explain; with so much for each turn, which begins
- * with what is left of the one before. */
+/* A session's time with work is unexplained if it is more than this many times its cost, plus what others used,
+ * plus this much for each turn that began, since a turn begins with what is left of the one before. */
 #define UNEXPLAINED 2.5
 #define LEFT_OF_TURN_NS 5000000.0
-/* What guesses are wrong by, usually. At what others leave: of the time; of that in which it is not known whether anybody has work;
- * and for each call, of whose time before the GPU so much may be its way there and back, or a change of contexts. At what it has where
- * all share the GPU evenly: of the time in which it has work. */
+/* The usual errors of the guesses. Of what others leave: a part of the time; a part of the time of which it is not
+ * known whether any session has work; and for each call, how much of its time before the GPU may be its way there
+ * and back, or a change of contexts. Of an even share: a part of the time in which the session has work. */
 #define LEFT_ERROR 0.02
 #define LEFT_IDLE_ERROR 0.2
 #define LEFT_CALL_NS 20000.0
 #define EVEN_ERROR 0.5
-/* Beyond this part of what others are charged, it is a guess. */
+/* If more than this part of what others are charged may be wrong, they may have used all of the time. */
 #define UNSURE 0.05
 
 double arbiter_spent(const struct arbiter_session *session, double busy_ns, double cost_ns)
@@ -29,26 +30,27 @@ double arbiter_spent(const struct arbiter_session *session, double busy_ns, doub
                                        : cost_ns * (1 - by_time) + busy_ns * session->beside.part * by_time;
 }
 
-/* Of those that it holds. */
+/* The first of the GPUs that the session holds. */
 static unsigned first_gpu(const struct arbiter_session *session)
 {
     return session->held ? (unsigned)__builtin_ctzll(session->held) : 0;
 }
 
-/* What a session used by now and is not charged for yet: in its turn, what it told; and what it will tell if it goes on as in its last
- * stretch. */
+/* What the session has used by now and is not charged for yet: in its turn, what it reported; and what it will
+ * report if it goes on as in its last stretch. */
 static double used_since(const struct arbiter_session *session)
 {
     double silent_ns = fmin((double)(session->arbiter->now - session->told_at), SILENT_NS);
     return (is_exclusive(session) ? session->spent_ns : 0) + session->last_used * silent_ns;
 }
 
-/* What other sessions used in all of its first GPU, and what that may be wrong by. */
+/* What other sessions used of a session's first GPU, in all, and how much of that may be wrong. */
 struct others {
     double ns, unsure_ns;
 };
 
-/* In which part of the time that passed none of those whose gates were open beside it had work, as they told of late. */
+/* The part of the last `passed_ns` in which none of the other sessions with open gates had work, by their last
+ * stretches. */
 static double idle_of_others(const struct arbiter_session *session, double passed_ns)
 {
     double idle = 1;
@@ -82,12 +84,12 @@ void arbiter_begin_beside(struct arbiter_session *session)
     session->beside.unsure_before_ns = others.unsure_ns;
 }
 
-/* A guess at a part of the time, and what it is wrong by, usually. */
+/* A guess at a part of the time, and its usual error. */
 struct guess {
     double part, error;
 };
 
-/* How far the first is to be believed, and not the second: by the squares of their errors. */
+/* The weight of the first guess, 0..1, against the second: by the inverse squares of their errors. */
 static double weight_of(struct guess guess, struct guess other)
 {
     double square = guess.error * guess.error, others = other.error * other.error;
@@ -100,9 +102,10 @@ static struct guess weighed(struct guess a, struct guess b)
     return (struct guess){a.part * weight + b.part * (1 - weight), a.error * sqrt(weight)};
 }
 
-/* The part of the time in which the GPU works for a session beside others, by how long it has work. In which nobody has is taken to be
- * as in a closed network of queues: programs that share the GPU evenly while they have work, and begin it at any moment. In the rest
- * the GPU works, and what is not the others' is the session's; or it has what it has in such a network. */
+/* Guess for which part of the time the GPU works for a session beside others, from how long the session has work.
+ * How long no session has work is estimated as in a closed network of queues: programs that share the GPU evenly
+ * while they have work, and begin it at any moment. In the rest of the time the GPU works, and what others did not
+ * use is the session's. The second guess is what the session has in such a network. */
 static struct guess guess_by_time(const struct beside *beside)
 {
     double passed = beside->passed_ns, busy = fmin(beside->busy_ns / passed, 1), idle = 1 - busy;
@@ -119,7 +122,8 @@ static struct guess guess_by_time(const struct beside *beside)
     return both;
 }
 
-/* Neither its own calls' cost nor the others' explain how long it had work: what was measured was not of such calls. */
+/* Whether neither the cost of its own calls nor what others used explains how long it had work. Then the calls that
+ * were measured are not the calls that it makes now. */
 static bool is_unexplained(const struct beside *beside)
 {
     return beside->busy_ns > beside->others_ns + beside->unsure_ns + LEFT_CALL_NS * beside->calls +
@@ -154,7 +158,7 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
         .unsure_before_ns = others.unsure_ns,
         .part = by_time.part / fmin(beside->busy_ns / beside->passed_ns, 1),
         .is_unexplained = unexplained,
-        /* Once may be what others tell late. */
+        /* One such window may only mean that others report late. */
         .by_time = has_several_processes(session)   ? 0
                    : unexplained && was_unexplained ? 1
                                                     : weight_of(by_time, by_calls),

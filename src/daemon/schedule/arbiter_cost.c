@@ -1,18 +1,19 @@
-/* What calls cost, of sessions and of their processes.
+/* What the calls of sessions, and of each of their processes, cost.
  *
- * What several processes of a session tell of the same time adds up, and how much of it they had work at the same time nobody knows. So
- * in the turns in which a session is measured, one process at a time has its gate open: what it tells then is of its calls alone, and
- * what it is charged for from then on. One that comes later is taken to be like another until it has been measured. All this holds where
- * they have the same GPUs: else a session leases them as a whole, and what it uses of them adds up to nothing that is known. */
+ * Processes of a session report on the same time. Their reports add up, and nobody knows for how much of the time they
+ * had work at once. So in the turns in which a session is measured, one process at a time has its gate open. What it
+ * reports then is about its own calls only, and from then on the session is charged for them by that cost. A process
+ * that comes later is taken to be like another one until it has been measured. All this holds if the processes have
+ * the same GPUs. Otherwise the session leases its GPUs as a whole, and its processes are measured together. */
 #include <math.h>
 
 #include "daemon/schedule/arbiter_state.h"
 
-/* What several processes have at the same time is a guess, which is wrong by this part of what they use, usually. */
+/* What several processes do at the same time is a guess. This is its usual error, as a part of what they use. */
 #define SEVERAL_ERROR 0.3
-/* For so long what processes told is taken together: long pieces are told of late. */
+/* What processes reported is averaged over this time, since long pieces are reported late. */
 #define SMOOTH_NS 2000000000.0
-/* Of more of them, not each is measured at once. */
+/* If a session has more processes than this, not all of them are measured at once. */
 #define MEASURED_MOST 4u
 
 bool arbiter_is_measured_singly(const struct arbiter_session *session)
@@ -43,7 +44,7 @@ static bool is_sure(const struct arbiter_process *process)
     return solo_cost_is_sure(&process->cost) && !process->is_like_another;
 }
 
-/* It has work, or had. */
+/* The process has work, or had some. */
 static bool counts(const struct arbiter_process *process)
 {
     return process->busy_told_ns > 0 || arbiter_process_is_waiting(process);
@@ -72,7 +73,7 @@ unsigned arbiter_sure_count(const struct arbiter_session *session)
     return arbiter_is_sure_of_each(session) ? arbiter_measured_count(session) - 1 : 0;
 }
 
-/* Those of which little is known come first, then those that were measured longest ago. */
+/* Processes whose cost is not sure come first, then those that were measured longest ago. */
 static bool is_measured_before(const struct arbiter_process *a, const struct arbiter_process *b)
 {
     return is_sure(a) != is_sure(b) ? is_sure(b) : a->measured_at < b->measured_at;
@@ -92,7 +93,7 @@ bool arbiter_may_be_measured(const struct arbiter_process *process)
 void arbiter_begin_costs(struct arbiter_process *process)
 {
     struct arbiter_process *other = process->next;
-    if (other && !other->next) { /* it was the only one so far */
+    if (other && !other->next) { /* `other` was the session's only process so far */
         other->cost = process->session->cost;
         other->is_like_another = true;
     }
@@ -122,7 +123,7 @@ void arbiter_learn_singly(struct arbiter_process *process, struct cost_stretch s
     solo_cost_learn(&process->cost, stretch, !process->session->is_known);
 }
 
-/* Where it is known how much stretches differ, they do not much. */
+/* Whether each process was measured, and its stretches do not differ much, as far as that is known. */
 static bool was_each_measured(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
@@ -136,7 +137,7 @@ bool arbiter_is_charged_by_calls(const struct arbiter_session *session)
 {
     if (!has_several_processes(session))
         return solo_cost_is_steady(&session->cost);
-    /* What several tell one after the other differs in any case. */
+    /* What several processes report one after the other differs in any case. */
     return arbiter_knows_each(session) ? was_each_measured(session) : solo_cost_is_alike(&session->cost);
 }
 
@@ -175,7 +176,7 @@ void arbiter_watch_process(struct arbiter_process *process)
     process->told_busy_ns = process->told_used_ns = process->gate_ns = 0;
 }
 
-/* Which part of a GPU's time it would use alone: its own idle time it has in company too. */
+/* The part of a GPU's time that the process would use alone: it has its own idle time in company too. */
 static double part_alone(const struct arbiter_process *process)
 {
     double idle = fmax(1 - process->share_busy, 0);
@@ -190,8 +191,8 @@ double arbiter_density_of_all(const struct arbiter_session *session)
     return 1 - idle;
 }
 
-/* What is not idle time of its own, and not the GPU's time for it, a program waits. Of several processes, each counts by how much of
- * the GPU it would use alone, as far as that is not more than all of it. */
+/* A program waits for others when it has work and the GPU does not do it. Several processes are weighted by how
+ * much of the GPU each would use alone; together they count for no more than all of it. */
 double arbiter_speed(const struct arbiter_session *session, double passed_ns, double busy, double used)
 {
     double got = 0, alone = 0;

@@ -1,11 +1,11 @@
-/* What users' sessions took beyond their part: it outlives the sessions, so that nobody gets rid of it by making
- * new ones. A debt is paid back in the time that the user's part of the GPU takes to come to as much. */
+/* What users' sessions took beyond their part. The debt outlives the sessions, so that no user gets rid of it by
+ * making new ones. It is paid back in the time in which the user's part of the GPU comes to as much. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "daemon/schedule/arbiter_state.h"
 
-/* More than one session can take before it is left behind is not paid back. */
+/* A debt counts up to this: about the most that one session can take before the arbiter goes on without it. */
 #define DEBT_MOST_NS 3000000000.0
 
 static double debt_now(const struct debt *debt, uint64_t now)
@@ -14,7 +14,8 @@ static double debt_now(const struct debt *debt, uint64_t now)
     return left > 0 ? left : 0;
 }
 
-/* Of several sessions that were ahead at once the one that was furthest counts: each of them has its own part. */
+/* Of several sessions that were ahead at once, only the one that was furthest ahead counts, since each has a part
+ * of its own. */
 static void add_debt(struct debt *debt, double ns, double rate, uint64_t now)
 {
     ns = ns < DEBT_MOST_NS ? ns : DEBT_MOST_NS;

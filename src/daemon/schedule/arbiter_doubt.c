@@ -1,16 +1,18 @@
-/* What the daemon sees of sessions' work by itself, beside what their agents say. An agent that claims little while NVML
- * shows its processes busy is charged by what is seen, and its session takes turns, which are charged by the clock. */
-#include "daemon/schedule/arbiter.h" /* what it is told */
+/* Compares what the daemon itself sees of sessions' work with what their agents say. A session whose agents claim
+ * little while NVML shows its processes busy is charged by what NVML shows. It takes turns, which are charged by
+ * the clock. */
+#include "daemon/schedule/arbiter.h" /* arbiter_seen() and arbiter_look_is_over() */
 #include "daemon/schedule/arbiter_state.h"
 
-/* NVML shows a second or two up to now, and a program's seconds are not those: so it is the busiest second of late
- * that is compared, and what is seen must be both: many times, and that much, more. */
+/* NVML's figure covers a second or two up to now, and these are not the seconds by which sessions are charged. So
+ * it is compared with the session's busiest recent second. To be doubtful, it must be this many times as much, and
+ * more by this part of the GPU. */
 #define DOUBT_TIMES 4.0
 #define DOUBT_LEAST 0.2
-/* Looks that count come at least so long apart, and charge for no longer than that. */
+/* Looks count only if they are this far apart. One look charges for no more than LOOK_CHARGES_MOST_NS. */
 #define LOOKS_APART_NS UINT64_C(1000000000)
 #define LOOK_CHARGES_MOST_NS 6000000000.0
-/* In a row, of the one kind and of the other. */
+/* So many looks in a row make a session doubted, and so many others make it trusted again. */
 #define LOOKS_TO_DOUBT 2u
 #define LOOKS_TO_TRUST 6u
 
@@ -19,7 +21,8 @@ void arbiter_seen(struct arbiter_session *session, unsigned gpu, double part)
     session->use[gpu].seen_part += part;
 }
 
-/* The most that it used in one of the last seconds; the one that runs counts for what it has been so far. */
+/* The most that the session used in one of the last four seconds, as a part of a second. The running one counts as
+ * it has been so far. */
 static double busiest_second(const struct arbiter_session *session, unsigned gpu)
 {
     double most = 0;
@@ -30,17 +33,19 @@ static double busiest_second(const struct arbiter_session *session, unsigned gpu
     return most / 1e9;
 }
 
-/* Of one session whose GPUs' time counts. `seen`: of all sessions, by GPU. */
+/* Compare what was seen of one session with what its agents said. `seen`: what was seen of all sessions, by GPU. */
 static void compare(struct arbiter_session *session, const double *seen)
 {
     double missing[ARBITER_GPUS] = {0};
     bool is_doubtful = false, is_believed = true;
     double passed = (double)(session->arbiter->now - session->looked_at);
     FOR_GPUS (gpu, session->gpus) {
-        /* Should NVML count the time in which a program waits for others' slices, all together are more than whole. */
+        /* Should NVML count waiting for others' slices as busy, all sessions together exceed the whole, and are
+         * scaled down to it. */
         double part = session->use[gpu].seen_part / (seen[gpu] > 1 ? seen[gpu] : 1);
         double said = busiest_second(session, (unsigned)gpu);
-        /* Charged by the clock, it may well have used as much: what counts here is its word alone. */
+        /* A session that is charged by the clock may have been charged for that much already, so what counts here
+         * is only what its agents said. */
         if (part >= DOUBT_TIMES * session->said_ns / passed)
             is_believed = false;
         if (part >= DOUBT_LEAST + said && part >= DOUBT_TIMES * said) {

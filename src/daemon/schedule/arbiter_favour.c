@@ -1,15 +1,15 @@
-/* Holding still for bursts of a higher priority: whether that is of use. */
+/* Whether it is of use that others hold still for the bursts of a session of a higher priority. */
 #include <math.h>
 
 #include "daemon/schedule/arbiter_state.h"
 
-/* Part of the time that others may hold still in vain for its bursts, over such a window; and for how long they do not
- * after that, twice as long each next time. */
+/* The part of a window of WINDOW_NS for which others may hold still in vain. If they do for longer, they do not
+ * hold still for FIRST_NS after that, and for twice as long each next time, up to MOST_NS. */
 #define WASTE 0.05
 #define WINDOW_NS UINT64_C(200000000)
 #define FIRST_NS UINT64_C(4000000000)
 #define MOST_NS UINT64_C(64000000000)
-/* For so long those who hold still keep the GPU busy: with what they may have before it, and a piece. */
+/* For so long, sessions that hold still keep the GPU busy, with what they may have before it and one piece of work. */
 #define STILL_FOR_OTHERS_NS (2.0 * (double)AHEAD_BELOW_NS)
 
 void arbiter_favour_begin(struct arbiter_session *session)
@@ -17,7 +17,7 @@ void arbiter_favour_begin(struct arbiter_session *session)
     session->favour = (struct favour){.from = session->arbiter->now, .every = FIRST_NS};
 }
 
-/* Others hold still, but what they have before the GPU goes on. */
+/* The time in which others hold still counts only once the GPU has done what they had before it. */
 void arbiter_favour_count(struct arbiter_session *session, double passed_ns)
 {
     struct favour *favour = &session->favour;
@@ -27,8 +27,8 @@ void arbiter_favour_count(struct arbiter_session *session, double passed_ns)
         favour->ns += favour->still_ns - before;
 }
 
-/* Others hold still for its bursts as long as that leaves the GPU idle for a small part of the time only: not for
- * those of a program whose short gaps look like work. */
+/* Others hold still for a session's bursts only as long as that leaves the GPU idle for a small part of the time.
+ * So they do not for a program whose short gaps look like the ends of bursts. */
 void arbiter_favour_judge(struct arbiter_session *session)
 {
     struct favour *favour = &session->favour;

@@ -1,8 +1,9 @@
-/* Who competes for GPUs, and in which order. */
-#include "daemon/schedule/arbiter.h" /* what it tells */
+/* Which sessions compete for GPUs, and in which order they get turns. */
+#include "daemon/schedule/arbiter.h" /* arbiter_mode() */
 #include "daemon/schedule/arbiter_state.h"
 
-/* What a session with gaps must be behind its minimum to cut another's turn short. */
+/* How far a needy session with gaps must be behind its minimum to be due; and how far another session that takes
+ * turns must be behind its own for that to be at its cost. */
 #define BEHIND_NS 4000000.0
 #define ROBBED_A_LITTLE_NS 20000000.0
 
@@ -32,7 +33,7 @@ static void set_free(struct arbiter_session *session)
             arbiter_open_gate(at);
 }
 
-/* The GPUs on which shares count now: a session leases them as a whole. */
+/* Shares count on these of the session's GPUs now: the session leases them as a whole. */
 static void set_gpus(struct arbiter_session *session, uint64_t gpus)
 {
     uint64_t more = gpus & ~session->gpus;
@@ -78,7 +79,7 @@ static bool has_tokens(struct arbiter_session *session)
 {
     if (!is_capped(session))
         return true;
-    if (session->tokens <= 0) /* also of what it was charged for without a lease */
+    if (session->tokens <= 0) /* it may have been charged without a lease, too */
         session->is_throttled = true;
     else if (session->tokens >= bucket_start(session))
         session->is_throttled = false;
@@ -94,7 +95,7 @@ static bool is_outranked(const struct arbiter_session *session)
     return false;
 }
 
-/* Whether another session on its GPUs takes turns and gets less than its minimum. */
+/* Whether another session on its GPUs takes turns and is behind its minimum. */
 static bool is_at_cost_of_others(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
@@ -104,15 +105,17 @@ static bool is_at_cost_of_others(const struct arbiter_session *session)
     return false;
 }
 
-/* Whether others took from a session that takes turns what is its, whoever they are. */
+/* Whether the session takes turns and others keep it from its minimum, whoever they are: 80 ms of it to begin with,
+ * then until it has caught up. */
 static bool is_robbed(const struct arbiter_session *session)
 {
     double robbed = missing(session) - (is_exclusive(session) ? arbiter_uncharged(session) : 0);
     return session->takes_turns && robbed >= (session->is_robbed ? 0 : ROBBED_NS);
 }
 
-/* A minimum is kept whatever comes first. A needy session with gaps of its own makes less of its turns than they
- * take: it may have more of them, as long as others keep their minima. */
+/* Find out whether the session is due: a minimum is kept, whatever the order is otherwise. A needy session with
+ * gaps of its own uses less of the GPU than its turns take. It may have more turns as long as others keep their
+ * minima. */
 static void find_due(struct arbiter_session *session)
 {
     double owed = arbiter_owed(session);
@@ -125,7 +128,7 @@ static void find_due(struct arbiter_session *session)
         session->is_due = true;
 }
 
-/* Who of those with different ones goes first. */
+/* The session with the higher number goes first: those that are due before all others, then by priority. */
 static unsigned standing(const struct arbiter_session *session)
 {
     return session->priority + (session->is_due ? ARBITER_PRIORITIES : 0);

@@ -6,7 +6,7 @@
 #include "daemon/session/policy.h"
 #include "daemon/session/session.h"
 
-/* An agent is patient for four of them (intercept/agent/silence.c). */
+/* Agents wait for four of these (intercept/agent/silence.c). */
 #define BEAT_USEC UINT64_C(500000)
 
 static void beat(struct daemon *daemon)

@@ -2,45 +2,51 @@
 
 #include <math.h>
 
-/* So many calls that are alike, or so much of their time, make a sure cost; and of others so many. */
+/* A cost is sure after this many calls that are alike, or this much GPU time of them, in at least STRETCHES_LEAST
+ * stretches. Calls are alike if the trend's spread, a logarithm, is less than ALIKE. For calls that are not alike,
+ * CALLS_VARIED is needed. */
 #define CALLS_LEAST 4.0
 #define NS_LEAST 4000000.0
 #define ALIKE 0.05
 #define STRETCHES_LEAST 2u
-/* A cost that is wrong by less than this, as far as its stretches tell. Few of them may be alike by chance: what they tell counts
- * for so much more, divided by how many more there are than one. */
+/* The error of a steady cost is less than this, as far as its stretches tell. A few stretches may be alike by
+ * chance, so the error that they show is taken to be larger, by the factor 1 + FEW / (stretches - 1). */
 #define ERROR_MOST 0.05
-/* Where some calls take so much less than the average, stretches may be alike though calls differ: so many are needed, and what few
- * of them tell counts for more. */
+/* Where the shortest call takes less than this part of the average, stretches may be alike although calls differ.
+ * Then more stretches are needed, and the error that few of them show is taken to be larger still. */
 #define ALIKE_LEAST 0.75
 #define STRETCHES_DIFFERING 6u
 #define FEW_DIFFERING 8
-/* Where none takes less than this, what few stretches tell is hardly chance. */
+/* Where no call takes less than this part of the average, what few stretches show is hardly chance. */
 #define ALIKE_MOST 0.9
 #define FEW_ALIKE 1
-/* Of a call, or by less than this, which is how exactly a single call is measured: else short calls' cost would not be known for
- * long. */
+/* An error of less than this a call does not count, since a single call is not measured more exactly. Otherwise the
+ * cost of short calls would not be known for long. */
 #define NOISE_NS 20000.0
 #define FEW 4
 #define CALLS_VARIED 64.0
-/* After so much GPU time older calls count half. */
+/* After this much GPU time, older calls count half. */
 #define MEMORY_NS 3000000000.0
-/* So many measures make a least that is one of most calls, and not of a few that happened to be measured. */
+/* So many measurements make a least time that stands for most calls, and not only for the few that happened to be
+ * measured. */
 #define MEASURES_OF_LEAST 8u
-/* A trend: stretches that make one, the part by which each moves it, and how many times the usual distance is beyond it. */
+/* How many stretches make a trend, by which part (1/8) each of them moves it, and how many times the usual distance
+ * is beyond it. */
 #define TREND_COUNT 8u
 #define TREND_PART 8
 #define TREND_SPREADS 3
-/* Beyond it in any case: a factor of 1.25 alone, of 2 in company, as logarithms. */
+/* A stretch is beyond the trend only if it differs by these factors at least, as logarithms: 1.25 alone, 2 in
+ * company. */
 #define ODD_ALONE 0.223
 #define ODD_COMPANY 0.693
-/* So many stretches in a row beyond it are another trend. */
+/* After so many stretches in a row beyond the trend, there is another trend. */
 #define ODD_STRETCHES 3u
 #define ODD_STRETCHES_COMPANY 3u
-/* Of the gaps: a factor of 2; those of a small part of the cost are none. */
+/* The same for gaps: a factor of 2. GAP_LEAST of the cost is added to each gap, so that very short gaps count as
+ * none. */
 #define ODD_GAP 0.693
 #define GAP_LEAST 0.1
-/* Measures after a change that are believed each for itself. */
+/* How many measurements after a change are each believed at once. */
 #define MIXED_MOST 3u
 
 static void begin_trend(struct trend *trend, double value)
@@ -48,7 +54,7 @@ static void begin_trend(struct trend *trend, double value)
     *trend = (struct trend){.level = value, .count = 1};
 }
 
-/* Whether the value is beyond the trend, which it moves if it is not. */
+/* Whether the value is beyond the trend. If it is not, it moves the trend. */
 static bool is_beyond(struct trend *trend, double value, double least)
 {
     if (trend->count == 0) {
@@ -72,13 +78,13 @@ double solo_cost_of(const struct solo_cost *cost, double calls)
     return cost->calls > 0 ? calls * cost->ns / cost->calls : -1;
 }
 
-/* Whether single calls took about as much as all do on average, as far as somebody told. */
+/* Whether the shortest call took about as long as all do on average, or no agent says so. */
 static bool are_calls_alike(const struct solo_cost *cost)
 {
     return cost->least_ns >= ALIKE_LEAST * solo_cost_of(cost, 1) || cost->least_ns <= 0;
 }
 
-/* That of a ratio of two sums. */
+/* The standard error of a ratio of two sums, time over calls. */
 double solo_cost_error(const struct solo_cost *cost)
 {
     if (cost->stretches < STRETCHES_LEAST || cost->ns <= 0)
@@ -143,14 +149,14 @@ static void begin_anew(struct solo_cost *cost, double least_ns)
     cost->alone.count = STRETCHES_LEAST; /* that many were odd, or one was measured on purpose */
 }
 
-/* By what a call costs, as a logarithm. */
+/* The gap between calls, as a part of what a call costs: a logarithm. */
 static double gap_of(const struct solo_cost *cost, struct cost_stretch stretch)
 {
     double gap_ns = stretch.passed_ns > stretch.busy_ns ? stretch.passed_ns - stretch.busy_ns : 0;
     return log(GAP_LEAST + gap_ns / solo_cost_of(cost, stretch.calls));
 }
 
-/* Whether the value has been beyond the trend for so long that there is another now. */
+/* Whether the value has been beyond the trend for so long that it begins a new one. */
 static bool has_turned(struct trend *trend, double value, double least)
 {
     if (!is_beyond(trend, value, least) || trend->odd < ODD_STRETCHES_COMPANY)
@@ -166,7 +172,7 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
     double each_ns = stretch.busy_ns / stretch.calls;
     double distance = cost->calls > 0 ? fabs(log(each_ns / solo_cost_of(cost, 1))) : 0;
     bool replaces = is_measure && cost->may_be_mixed && distance > ODD_ALONE;
-    /* Two that were alike are sure, whatever this one does to the trend. */
+    /* Two stretches that were alike are sure, whatever this one does to the trend. */
     bool was_sure = cost->alone.count > 1 && solo_cost_is_sure(cost);
     double usual = was_sure ? cost->alone.spread : INFINITY;
     bool is_odd = replaces || is_beyond(&cost->alone, log(each_ns), ODD_ALONE) ||

@@ -4,7 +4,7 @@
 
 struct turns {
     struct turn kept[TURNS_KEPT]; /* a ring */
-    uint64_t count;               /* as there ever were */
+    uint64_t count;               /* how many there ever were */
     struct turn *open;
     unsigned open_count, open_room;
 };
@@ -29,7 +29,7 @@ static struct turn *find_open(const struct turns *turns, uint64_t session)
     return NULL;
 }
 
-/* What was asked back, and is held without being asked for, was given again in between. */
+/* Whether `open` and `news` are one turn. A turn that was asked back, and is held again without that, is a new one. */
 static bool is_same(const struct turn *open, const struct turn *news)
 {
     return open->lease == news->lease && open->gpus == news->gpus &&
