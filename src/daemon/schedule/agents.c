@@ -104,7 +104,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 
 /* --- What the arbiter says ------------------------------------------------------------------------- */
 
-/* The agent's socket is full, or its other end is gone. The arbiter is at work, so it is told later. */
+/* The agent's socket is full, or its other end is gone. The arbiter is at work, so it hears of that later. */
 static void break_later(struct agent *agent)
 {
     agent->is_broken = true;

@@ -30,8 +30,8 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
 #define UNTOLD_NS (2.0 * WIRE_REPORT_NS)
 #define BUSY_SMOOTH_NS 100000000.0
 #define MOST_OF_PART 0.85
-/* How long an agent remembers what calls took, unless it is told to forget. And how long it may have had company
- * after it was told to forget, since the turn before had not ended: that does not count. */
+/* How long an agent remembers what calls took, unless it is told to forget. Company that it had for less than
+ * OVERLAP_MOST_NS after it was told to forget, because the turn before had not ended, does not count. */
 #define OF_LATE_NS UINT64_C(500000000)
 #define OVERLAP_MOST_NS (2 * ARBITER_LEAD_NS)
 
@@ -44,9 +44,9 @@ static void note_busy_part(struct arbiter_process *process, double busy, double 
     process->busy_part += (part - process->busy_part) * passed / process->busy_told_ns;
 }
 
-/* Each process of a session reports how long it had work, and several have work at the same time. The part of such
- * reports that is the session's time, over the processes whose gates were open since `from`, if none keeps step
- * with another. A process that never reported is taken to be like the teller. */
+/* Each process of a session reports how long it had work, and several have work at the same time. Returns which
+ * part of all their reports is the session's time, for the processes whose gates were open since `from`, if none
+ * keeps step with another. A process that never reported is taken to be like the teller. */
 static double part_of_session(const struct arbiter_process *teller, uint64_t from)
 {
     const struct arbiter_session *session = teller->session;
@@ -141,8 +141,8 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     arbiter_learn(process, is_alone, passed, whole, busy, (double)told->calls);
 }
 
-/* The most time with work that the process can have had since its last report: it reports what is done every 20 ms.
- * If it had a turn that others wanted, it would have given an idle turn back. */
+/* The most time with work that the process can have had since its last report, since it reports every 20 ms what is
+ * done. In a turn that others want, that may be all of the time: it would have given an idle turn back. */
 static double most_untold(const struct arbiter_process *process)
 {
     const struct arbiter_session *session = process->session;
@@ -152,8 +152,8 @@ static double most_untold(const struct arbiter_process *process)
     return gives_back ? passed : fmin(passed, (double)process->longest_ns + UNTOLD_NS);
 }
 
-/* The process has gone without its last report. In a turn, it is charged for all that it can have had; as a guest,
- * for what it had work for lately. */
+/* The process has gone without a last report. In a turn, it is charged for all the work that it can have had; as a
+ * guest, for the part of it in which it had work lately. */
 static void take_last_measure(struct arbiter_process *process)
 {
     double part = process->session->lease == LEASE_GUEST ? process->busy_part : 1;

@@ -6,9 +6,9 @@
  *
  * session   a set of processes that share one lease over all GPUs they use (all of them, or none)
  * process   has one gate, which is open while its session holds the lease and the process asked for it
- * lease     the right of a session to submit to its GPUs. An exclusive lease is a turn. A guest's lease holds
- *           beside others. A loose lease is that of a session whose work does not drain: the work runs on beside
- *           the session whose turn it is
+ * lease     the right of a session to submit to its GPUs. An exclusive lease is a turn. A guest holds its lease
+ *           beside other sessions. A loose lease is that of a session whose work does not drain: the work runs on
+ *           beside the session whose turn it is
  * dense     a program that would keep the GPU busy all the time if it had it alone
  * guest     a session whose gate is open beside the holder of a turn, and beside other guests. A session that is
  *           not dense is a guest, as long as every session's minimum can be kept that way
@@ -55,7 +55,7 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now);
 /* WANT: the process uses these GPUs (bits), and waits for a lease unless its gate is open. */
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now);
 /* The process's memory is off the card, or is leaving it. Until it is back, the process gets no lease that can end,
- * and waits for none. A lease that it holds its agent gives back by itself. */
+ * and waits for none. If it holds a lease, its agent gives that back by itself. */
 void arbiter_set_away(struct arbiter_process *process, bool is_away, uint64_t now);
 /* CLOSED, RETURNED, REPORT, PROGRESS, WORK, BURST. Times that cannot be true are cut down to what is possible. */
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
@@ -77,7 +77,8 @@ void arbiter_waits(struct arbiter_process *process, const struct wire_waits *wai
 void arbiter_tick(struct arbiter *arbiter, uint64_t now);
 uint64_t arbiter_next(const struct arbiter *arbiter);
 
-/* The longest exclusive turn. 0: automatic, that is fifty times the measured gap of a hand-over, within 15..50 ms. */
+/* Set the longest exclusive turn. 0: automatic, that is fifty times the measured gap of a hand-over, within 15..50
+ * ms. */
 void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns);
 uint64_t arbiter_quantum(const struct arbiter *arbiter); /* in force now */
 bool arbiter_quantum_is_auto(const struct arbiter *arbiter);

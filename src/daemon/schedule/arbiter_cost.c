@@ -9,7 +9,7 @@
 
 #include "daemon/schedule/arbiter_state.h"
 
-/* What several processes do at the same time is a guess. This is its usual error, as a part of what they use. */
+/* What several processes do at the same time is a guess with this usual error, as a part of what they use. */
 #define SEVERAL_ERROR 0.3
 /* What processes reported is averaged over this time, since long pieces are reported late. */
 #define SMOOTH_NS 2000000000.0

@@ -5,14 +5,15 @@
 #include "daemon/schedule/arbiter_state.h"
 
 /* NVML's figure covers a second or two up to now, and these are not the seconds by which sessions are charged. So
- * it is compared with the session's busiest recent second. To be doubtful, it must be this many times as much, and
- * more by this part of the GPU. */
+ * it is compared with the session's busiest recent second. It must be this many times as much, and more by this
+ * part of the GPU, for a session to be doubted. */
 #define DOUBT_TIMES 4.0
 #define DOUBT_LEAST 0.2
 /* Looks count only if they are this far apart. One look charges for no more than LOOK_CHARGES_MOST_NS. */
 #define LOOKS_APART_NS UINT64_C(1000000000)
 #define LOOK_CHARGES_MOST_NS 6000000000.0
-/* So many looks in a row make a session doubted, and so many others make it trusted again. */
+/* After so many doubtful looks in a row, a session understates; after so many looks in a row at which its agents
+ * are believed, it does not. */
 #define LOOKS_TO_DOUBT 2u
 #define LOOKS_TO_TRUST 6u
 

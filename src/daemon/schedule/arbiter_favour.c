@@ -3,8 +3,8 @@
 
 #include "daemon/schedule/arbiter_state.h"
 
-/* The part of a window of WINDOW_NS for which others may hold still in vain. If they do for longer, they do not
- * hold still for FIRST_NS after that, and for twice as long each next time, up to MOST_NS. */
+/* The part of a window of WINDOW_NS for which others may hold still in vain. If they do for longer in two windows
+ * in a row, they do not hold still for FIRST_NS after that, and for twice as long each next time, up to MOST_NS. */
 #define WASTE 0.05
 #define WINDOW_NS UINT64_C(200000000)
 #define FIRST_NS UINT64_C(4000000000)

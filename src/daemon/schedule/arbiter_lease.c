@@ -25,8 +25,8 @@
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
 
-/* Not for sessions whose processes wait for each other's work: each step that they need would wait for a slice of
- * the next session's. */
+/* Where processes of the session wait for each other's work, the next session has to wait for the end: otherwise
+ * each step that they need would wait for a slice of that session's work. */
 uint64_t arbiter_leaves_at(const struct arbiter_session *session)
 {
     uint64_t done_at = 0;

@@ -170,10 +170,10 @@ static double longest_piece(const struct arbiter_session *session)
     return longest;
 }
 
-/* Whether the session is dense by all that it reported since it began to look dense. A piece that goes on at the
- * end of a stretch is reported with the next stretch. What is reported beyond the length of that one was no idle
- * time in the one before, so idle time is summed up over both. In company, a session that always has work gets the
- * GPU's time that others do not, whatever its calls cost when they were measured. */
+/* Whether the session is dense by all that it reported since it began to look dense. A piece of work that goes on
+ * at the end of a stretch is reported with the next one. So the first stretch looks more idle than it was, and the
+ * next one busier than it is long: idle time is summed up over both. In company, a session that always has work
+ * gets the GPU's time that others leave, whatever its calls cost when they were measured. */
 static bool looks_dense(struct arbiter_session *session, struct told told, bool is_alone)
 {
     double used = told.left > told.used ? bounded(told.left) : told.used;
@@ -411,7 +411,7 @@ void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed
         judge_stretch(session);
 }
 
-/* In the turn that is over, one of several processes was measured. The processes are assumed to have work
+/* In the turn that is over, one of several processes was measured. The processes are taken to have work
  * independently of each other. */
 static void judge_singly(struct arbiter_session *session, double passed, bool gave_back)
 {
@@ -473,8 +473,8 @@ static double taken_by(const struct arbiter_session *guest)
     return has_several_gpus(guest) ? guest->share_busy : guest->share_used;
 }
 
-/* `robbed` does not get what was promised to it. Have those guests take turns that take more than was promised to
- * them. */
+/* `robbed` does not get what was promised to it: have the guests that take more than was promised to them take
+ * turns. */
 static void find_donors(struct arbiter_session *robbed)
 {
     struct arbiter *arbiter = robbed->arbiter;

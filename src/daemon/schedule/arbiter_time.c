@@ -12,7 +12,7 @@
 #define OWED_MOST_NS 100000000.0
 /* For a program with gaps, what it had beyond counts up to this only: how it fares changes with its neighbours. */
 #define AHEAD_MOST_NS 10000000.0
-/* A session that has not wanted the GPU for this long does not want it: after a turn, it would have asked for the
+/* A session that has not wanted the GPU for this long counts as idle: after a turn, it would have asked for the
  * next one sooner. */
 #define IDLE_NS 5000000.0
 /* How far a session may be ahead of others that take turns: two turns, or its own lease if that is longer, and
@@ -115,7 +115,7 @@ static unsigned parties(const struct arbiter_session *session)
     return count ? count : 1;
 }
 
-/* Whether several of the session's processes may have work before the GPU. */
+/* Whether the gates of several of the session's processes may be open. */
 static bool is_together(const struct arbiter_session *session)
 {
     unsigned count = 0;
@@ -310,7 +310,7 @@ static void reach_second(struct use *use, uint64_t second)
 }
 
 /* A session never waits for more than seventy turns of others. A turn counts as long as the quantum, or as the
- * session's own longest piece of work. */
+ * session's own longest piece of work if that is longer. */
 double arbiter_most_ahead(const struct arbiter_session *session)
 {
     double turn = quantum(session->arbiter);
@@ -426,7 +426,7 @@ double arbiter_charge(struct arbiter_session *session)
     take_tokens(session, most_used);
     arbiter_note_progress(session, most_open / passed, passed);
     if (session->is_dense || session->lease == LEASE_LOOSE)
-        arbiter_owe(session, -most_held); /* other sessions' progress is taken off in arbiter_role.c */
+        arbiter_owe(session, -most_held); /* of other sessions, their progress is taken off in arbiter_role.c */
     add_bounded(session, &session->robbed_ns, -most_held);
     return busy / passed;
 }
