@@ -1,4 +1,4 @@
-/* arbiter.h - who may submit work to which GPU, and for how long.
+/* arbiter.h - which session may submit work to which GPU, and for how long.
  *
  * The arbiter is pure: it is told what happened and when, and answers through callbacks. It has no clock, no
  * socket and no timer of its own; src/daemon/schedule/agents.h connects it to the world. The rules are explained

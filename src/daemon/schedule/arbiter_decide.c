@@ -304,8 +304,8 @@ static bool has_burst(const struct arbiter_session *session)
     return false;
 }
 
-/* The flags that a session's lease is granted with, by who else is there; and in `ahead_ns` how much work may be
- * before a stream. */
+/* The flags that a session's lease is granted with, which depend on the other sessions there; and in `ahead_ns` how
+ * much work may be before a stream. */
 static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
     uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;

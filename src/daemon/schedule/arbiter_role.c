@@ -1,4 +1,4 @@
-/* What sessions are like, and who takes turns.
+/* Learns what sessions are like, and says which of them take turns.
  *
  * A call's cost can be measured only while no other session's gate is open: otherwise what the GPU does for others
  * counts as well. That is so in turns without guests, and while a session is alone. Where neither happens, the

@@ -426,7 +426,7 @@ double arbiter_charge(struct arbiter_session *session)
     take_tokens(session, most_used);
     arbiter_note_progress(session, most_open / passed, passed);
     if (session->is_dense || session->lease == LEASE_LOOSE)
-        arbiter_owe(session, -most_held); /* of other sessions, their progress is taken off in arbiter_role.c */
+        arbiter_owe(session, -most_held); /* of others, by their progress: arbiter_role.c */
     add_bounded(session, &session->robbed_ns, -most_held);
     return busy / passed;
 }
