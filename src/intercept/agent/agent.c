@@ -32,7 +32,7 @@ static struct gate *gate_area(void)
     return gate_in(atomic_load_explicit(&private_area, memory_order_acquire));
 }
 
-/* Something has changed that the agent should know: a thread waits at the gate, or submits after a rest. */
+/* Wake the agent: something has changed that it should know, as when a thread waits at the gate or submits after a rest. */
 static void poke(void)
 {
     if (attach_is_ours(&agent.pokes[1]))
@@ -125,7 +125,7 @@ static uint64_t pause_ns(struct gate *gate)
     return least(least(ns, move_ns), most_ns);
 }
 
-/* One wake-up stands for all pokes that were sent. */
+/* Read all pokes at once, since one wake-up is enough for them. */
 static void take_pokes(void)
 {
     char bytes[64];
@@ -240,8 +240,8 @@ static bool start(struct gate *gate, bool alone)
     return result == 0;
 }
 
-/* Start the agent. If it runs already, wake it if there `has_news`, so that it looks at its GPUs. Does nothing if the daemon
- * is older than agents. */
+/* Start the agent. If it runs already and the caller `has_news`, wake it, so that it looks at its GPUs again. Does nothing if
+ * the daemon is older than agents, unless a process on its own has a cap or moves to serve. */
 static void start_or_poke(struct gate *gate, bool has_news)
 {
     const struct attachment *attachment =
@@ -266,7 +266,8 @@ void agent_begin(void)
     start_or_poke(gate_in(private_get()), false);
 }
 
-/* The process has attached again. Its contexts may be from a time when the daemon was older than agents. */
+/* The process has attached again. If the daemon was older than agents when its contexts were made, no agent was started
+ * then; the new daemon may know agents. */
 static void meet_daemon(void)
 {
     struct gate *gate = gate_in(private_get());

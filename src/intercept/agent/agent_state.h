@@ -20,7 +20,7 @@
 #include "intercept/submit/gate_area.h"
 #include "wire/wire.h"
 
-/* How often the agent looks at a busy process if somebody has to know when the work ends. */
+/* How often the agent looks at a busy process if the daemon has to know when the work ends. */
 #define AGENT_TICK_NS UINT64_C(1000000)
 /* How often the agent wakes in any case, to check that its descriptors are still its own. */
 #define AGENT_CHECK_NS UINT64_C(5000000000)
@@ -134,7 +134,7 @@ bool agent_counts_looks(void);
 bool agent_look(struct gate *gate, uint64_t rest_ns);
 /* For how long a program must have had no work until none is expected soon. Its usual short gaps are shorter. */
 uint64_t agent_rest_ns(void);
-/* How long until the next look at a process that does not rest. `tells_rest`: somebody has to know soon once it rests. */
+/* How long until the next look at a process that does not rest. `tells_rest`: the daemon has to know soon once it rests. */
 uint64_t agent_next_look_ns(struct gate *gate, bool tells_rest);
 
 /* --- lease.c --------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* gate.h - the gate that every call passes which gives the GPU work. In a session whose daemon schedules, the agent
+/* gate.h - the gate: every call that gives the GPU work passes it. In a session whose daemon schedules, the agent
  * (agent/agent.h) opens and closes it.
  *
  *   struct gate *gate = gate_of();

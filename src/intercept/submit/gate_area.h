@@ -138,14 +138,14 @@ struct in_flight_entry {
     uint64_t bursts_told;
     /* By the owner: behind the last mark, the stream waits for a function of the host. */
     bool is_parted;
-    /* By the owner: how many calls came recently in SAMPLE_EVERY_NS; since when they are counted anew, and how many calls the
+    /* By the owner: how many calls came recently in SAMPLE_EVERY_NS; when the current count began, and how many calls the
      * thread had made by then. */
     uint64_t calls_of_late, counted_ns, counted_at;
     /* Under `lock`: how many marks the GPU has not reached. */
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
     atomic_bool stuck;
-    /* Under `lock`. Not 0: some calls took much less than the average, in at least one of the last VARIES_REPORTS reports. */
+    /* Under `lock`. Not 0: in one of the last VARIES_REPORTS reports at least, some calls took much less than the average. */
     _Atomic uint16_t varies;
     /* By the owner: the gate's `closings` + 1 when the thread last waited for room. 0: since then it has found the stream
      * without work. */

@@ -14,7 +14,8 @@
 #define PATIENCE_NS UINT64_C(100000000)
 /* If calls are rare, about one in this time is measured, so that each report covers some. */
 #define SAMPLE_EVERY_NS UINT64_C(5000000)
-/* The divisor for a small part of a number of calls; and the most calls, which can still be doubled for each mark. */
+/* The divisor for a small part of a number of calls; and the largest number, which may be doubled for each mark without an
+ * overflow. */
 #define PART_OF_BURST 4u
 #define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
 /* A measured burst has this many marks, and one more each time that its number of calls doubles. A thread that has made more

@@ -113,7 +113,7 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     if (!is_behind && !was_behind)
         note_gap(gate, entry);
     bool has_way = is_sample && !is_behind;
-    /* If the GPU reached the mark before while the call was on its way, nobody knows for how long it waited for the call. */
+    /* If the GPU reached the mark before while the call was on its way, nobody knows how long the GPU waited for the call. */
     bool is_vague = has_way && entry->samples_behind;
     mark->lead_ns = has_way ? way_ns(entry) : 0;
     entry->sampling = false;
