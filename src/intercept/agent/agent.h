@@ -27,7 +27,7 @@ struct agent_memory {
     /* Memory that can move: on the card, and in the arena. */
     uint64_t resident_bytes, evicted_bytes;
     uint64_t unmovable_bytes;
-    /* The size of all chunks that the process was given. */
+    /* The size of the chunks that the process has. */
     uint64_t arena_bytes;
 };
 

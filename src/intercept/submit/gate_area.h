@@ -65,7 +65,7 @@ struct gate_thread {
 /* The agent does not wait for threads beyond this number. */
 #define GATE_THREADS 16384u
 
-/* What happens to the calls of a thread since its last wait for its stream, or its last call that is apart. */
+/* Whether the calls of the burst that goes on are measured. */
 enum in_flight_burst {
     IN_FLIGHT_BURST_UNKNOWN,  /* the thread does not wait: single calls are measured by chance */
     IN_FLIGHT_BURST_MEASURED, /* all of them are measured */
@@ -76,8 +76,8 @@ enum in_flight_burst {
 enum in_flight_place {
     /* Behind other calls of its burst, or in no burst. */
     IN_FLIGHT_WITHIN,
-    /* The first call. It may wait for a slice of the GPU's time, and it is always measured, even if few calls of a measured
-     * burst are. */
+    /* The first call. It may wait for a slice of the GPU's time. In a measured burst it is always measured, even if few
+     * other calls are. */
     IN_FLIGHT_FIRST,
     /* The first call of the first measured burst since the gate was closed: the GPU may have to switch to this process,
      * once in a turn. */
@@ -91,7 +91,7 @@ struct in_flight_mark {
     uint64_t from_ns, recorded_ns;
     /* Calls between the mark before and this one; and how many of these are apart, or copies. */
     uint32_t pieces, apart, copies;
-    /* The GPU had no gap between the mark before and this one, so the time between the two is that of the calls. */
+    /* The GPU had no gap between the mark before and this one, except for `lead_ns`: the time between them is the calls'. */
     bool queued;
     /* The mark before was recorded right before the one call of this mark. */
     bool sample;
