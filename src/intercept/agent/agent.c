@@ -1,4 +1,4 @@
-/* The agent's thread: it starts, listens, and looks after the gate. */
+/* agent.c - the agent's thread: how it starts, listens to the daemon, serves the rest of the agent, and ends. */
 #include "intercept/agent/agent.h"
 
 #include <errno.h>
@@ -20,9 +20,10 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-#define STACK_BYTES (512u << 10) /* a driver's functions run on it */
+#define STACK_BYTES (512u << 10) /* the driver's functions run on it too */
+/* How often to try to reach the daemon. */
 #define TRY_AGAIN_NS UINT64_C(1000000000)
-/* How often to look where nobody can poke us; and, of an agent that wakes more often, at its descriptors. */
+/* How often an agent wakes that nobody can wake; and how often at most an agent checks its descriptors. */
 #define CHECK_BLIND_NS UINT64_C(10000000)
 #define CHECK_BUSY_NS UINT64_C(10000000)
 
@@ -31,7 +32,7 @@ static struct gate *gate_area(void)
     return gate_in(atomic_load_explicit(&private_area, memory_order_acquire));
 }
 
-/* Something has changed that the agent should know: a thread waits at the gate, or submits after a rest. */
+/* Wake the agent: something has changed that it should know, as when a thread waits at the gate or submits after a rest. */
 static void poke(void)
 {
     if (attach_is_ours(&agent.pokes[1]))
@@ -49,7 +50,7 @@ static bool has_message(void)
     return poll(&ready, 1, 0) > 0;
 }
 
-/* Take what the daemon sent; there is something. */
+/* Receive and obey all that the daemon sent. Called when at least one message is there. */
 static void listen_to_daemon(struct gate *gate)
 {
     while (attach_is_ours(&agent.connection)) {
@@ -89,7 +90,7 @@ static void listen_to_daemon(struct gate *gate)
             agent_lose_daemon(gate, message.refused.message);
             return;
         default:
-            break; /* of a daemon that knows more */
+            break; /* from a newer daemon */
         }
         if (!agent.connection.open || !has_message())
             return;
@@ -97,8 +98,8 @@ static void listen_to_daemon(struct gate *gate)
     agent_lose_daemon(gate, "its descriptor was closed");
 }
 
-/* Whether the program has left us our descriptors. When something is read or written that is looked at anyway; but who waits for
- * one that is another's now waits in vain. */
+/* Check whether the program has closed or replaced our descriptors. Reads and writes check that anyway, but an agent that
+ * only waits for a descriptor that is now the program's would never wake. */
 static void check_descriptors(struct gate *gate)
 {
     uint64_t now_ns = monotonic_ns();
@@ -124,7 +125,7 @@ static uint64_t pause_ns(struct gate *gate)
     return least(least(ns, move_ns), most_ns);
 }
 
-/* Pokes are taken all at once. */
+/* Read all pokes at once, since one wake-up is enough for them. */
 static void take_pokes(void)
 {
     char bytes[64];
@@ -132,7 +133,8 @@ static void take_pokes(void)
         agent.is_deaf = true;
 }
 
-/* Returns whether the daemon's connection has something to say. To wait for descriptors that may be another's does no harm. */
+/* Sleep up to `ns`. Returns whether the daemon has sent something. If a descriptor is the program's by now, waiting for it
+ * does no harm. */
 static bool pause_until_something(uint64_t ns)
 {
     struct timespec time = {.tv_sec = (time_t)(ns / UINT64_C(1000000000)),
@@ -155,7 +157,7 @@ static void *agent_main(void *unused)
     (void)unused;
     prctl(PR_SET_NAME, "gpuslice-agent");
     process_ask_for_short_slices();
-    prctl(PR_SET_TIMERSLACK, 1000UL); /* ns: a drain's naps are short */
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* in ns; the naps of a drain are short */
     while (agent.alone) {
         check_descriptors(gate);
         pause_until_something(least(agent_serve_alone(gate), most_pause_ns()));
@@ -185,7 +187,7 @@ static void *agent_main(void *unused)
 
 int __cxa_atexit(void (*function)(void *), void *argument, void *library);
 
-/* exit() runs it before the driver's own handlers, which were there first. After those, even a query may crash. */
+/* exit() runs this before the driver's own handlers, which were registered earlier. After those, even a query may crash. */
 static void end(void *unused)
 {
     struct gate *gate = gate_of();
@@ -219,7 +221,7 @@ static bool start(struct gate *gate, bool alone)
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
-    static bool ends_with_us; /* inherited by forked children, as is what it stands for */
+    static bool ends_with_us; /* a forked child inherits it, and the handler too */
     if (!ends_with_us)
         ends_with_us = __cxa_atexit(end, NULL, NULL) == 0;
     private_at_fork(forget_parent);
@@ -234,12 +236,12 @@ static bool start(struct gate *gate, bool alone)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (result != 0)
-        gate_end(gate); /* nobody will answer who waits for room */
+        gate_end(gate); /* so that no thread waits for room that nobody would answer */
     return result == 0;
 }
 
-/* Start it or, where it runs, have it look at its GPUs if it `has_news`. Not for a daemon that has no word with
- * agents. */
+/* Start the agent. If it runs already and the caller `has_news`, wake it, so that it looks at its GPUs again. Does nothing if
+ * the daemon is older than agents, unless a process on its own has a cap or moves to serve. */
 static void start_or_poke(struct gate *gate, bool has_news)
 {
     const struct attachment *attachment =
@@ -264,8 +266,8 @@ void agent_begin(void)
     start_or_poke(gate_in(private_get()), false);
 }
 
-/* The process has attached anew: where its contexts were made under a daemon that had no word with agents,
- * this one may. */
+/* The process has attached again. If the daemon was older than agents when its contexts were made, no agent was started
+ * then; the new daemon may know agents. */
 static void meet_daemon(void)
 {
     struct gate *gate = gate_in(private_get());

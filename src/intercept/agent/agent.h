@@ -1,9 +1,9 @@
-/* agent.h - the thread that speaks with the daemon about the GPUs' time, and opens and closes the gate.
+/* agent.h - the thread that talks to the daemon about the GPUs' time, and opens and closes the gate.
  *
- * One a process, started with the first context of a session whose daemon schedules. It has a connection of
- * its own (messages: wire/wire.h), blocks all signals, and keeps no context alive. Without a daemon the gate
- * is open: if the connection ends, or was never had, the agent tries again every second. In a process that is
- * limited on its own (standalone.h) it keeps the cap on its GPU time, if there is one (cap_bucket.h). */
+ * A process has one agent. It starts with the process's first context, if the session's daemon schedules. It has a
+ * connection of its own (messages: wire/wire.h), blocks all signals, and keeps no context alive. Without a daemon the gate
+ * is open, and the agent tries to reach the daemon every second. In a process that is limited on its own (standalone.h),
+ * the agent keeps the cap on its GPU time, if there is one (cap_bucket.h). */
 #pragma once
 
 #include <stdbool.h>
@@ -11,56 +11,57 @@
 
 #include "cuda/driver.h"
 
-/* The process has a context on this GPU of the policy: the first starts the agent. No more of its contexts
- * are there. */
+/* The process has made a context on this GPU of the policy. The first one starts the agent. */
 void agent_meet(uint32_t gpu);
+/* The process has no context left on this GPU of the policy. */
 void agent_part(uint32_t gpu);
 
-/* Before the program destroys a context: the agent asks about it no more. Waits only while the agent is
- * asking. */
+/* Before the program destroys a context: from now on the agent does not ask the driver about it. Waits only while the
+ * agent is asking. */
 void agent_leave_context(CUcontext context);
 
 /* --- Memory that leaves the card ------------------------------------------------------------------- */
 
-/* How the process's device memory stands. */
+/* Where the process's device memory is. */
 struct agent_memory {
-    /* Of memory that can move: on the card, and in the arena. */
+    /* Memory that can move: on the card, and in the arena. */
     uint64_t resident_bytes, evicted_bytes;
     uint64_t unmovable_bytes;
-    /* Of the chunks that were taken. */
+    /* The size of the chunks that the process has. */
     uint64_t arena_bytes;
 };
 
-/* What can move this process's memory. The agent's thread calls it. */
+/* The functions that move this process's memory. The agent's thread calls them. */
 struct agent_mover {
-    /* The driver does not know the addresses of what is away. */
+    /* While memory is away, the driver does not know its addresses. */
     bool takes_addresses;
-    /* Take over a chunk for the arena: `fd` is a sealed memfd of `bytes` whose memory is there. 0 or a negative errno;
-     * the caller closes `fd`. */
+    /* Add a chunk to the arena: `fd` is a sealed memfd of `bytes` whose memory is allocated. 0 or a negative errno. The
+     * caller closes `fd`. */
     int (*take_chunk)(int fd, uint64_t bytes);
     void (*count)(struct agent_memory *memory);
-    /* Have all that can move leave the card, and come back; with the gate closed and nothing in flight. They return
-     * when it is done, and call `progress` now and then. 0; or a negative errno, and then what had moved was moved back,
-     * or where that failed too, is where count() tells: nothing is lost. -ENOMEM: no room in the arena, or on the card.
-     * Memory that is made between the two is not on the card. */
+    /* Move all memory that can move off the card, and back onto it. Called with the gate closed and nothing in flight. They
+     * return when the move is done, and call `progress` now and then. 0, or a negative errno; -ENOMEM: no room in the arena,
+     * or on the card. After an error, what had moved was moved back, or if that failed too, is where count() says: nothing is
+     * lost. Memory that is made between the two is not on the card. */
     int (*evict)(void (*progress)(void));
     int (*restore)(void (*progress)(void));
-    /* Between the two: have up to `most_bytes` of what is away from `gpu` of the policy come, of which nothing is used before
-     * restore(). evict() takes it away again. NULL: it comes as a whole. */
+    /* Between the two: move up to `most_bytes` of what is away from `gpu` of the policy back to it. The program uses none of
+     * it before restore(). evict() takes it away again. NULL: the memory only comes back as a whole. */
     int (*restore_part)(uint32_t gpu, uint64_t most_bytes, void (*progress)(void));
-    /* Whether it has more host memory than it could need; and give a chunk of that back to the system. NULL: it has none. */
+    /* Whether the mover has more host memory than it could need; and give one chunk of it back to the system. NULL: it never
+     * has. */
     bool (*has_spare_chunk)(void);
     bool (*give_back_chunk)(void);
 };
 
-/* Once, before the process's first context is entered. It lives for ever. */
+/* Call this once, before the process enters its first context. `mover` must live as long as the process. */
 void agent_set_mover(const struct agent_mover *mover);
 
-/* Whether the mover takes addresses from the driver: whoever names some holds the memory where it is
+/* Whether the mover takes addresses from the driver. If so, a call that names addresses keeps the memory where it is
  * (gate_names_begin()). */
 bool agent_takes_addresses(void);
 
-/* The card had no room for `bytes` on `gpu` of the policy: wait until the daemon has made some. `attempt` counts from 0 for
- * one request; `is_charged`: its bytes stand in the ledger meanwhile. False: there will be none, or nobody can tell. Called without
- * any lock that a move takes. */
+/* `gpu` of the policy had no room for `bytes`: wait until the daemon has made room. `attempt` counts from 0 for each
+ * request. `is_charged`: the bytes stay charged in the ledger meanwhile. False: there will be no room, or nobody can say.
+ * Call it without any lock that a move takes. */
 bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt);

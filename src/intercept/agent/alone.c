@@ -1,5 +1,5 @@
-/* A process that is limited on its own (standalone.h): its agent keeps the environment's cap on GPU time, or has memory moved
- * at random to test programs. */
+/* alone.c - the agent of a process that is limited on its own (standalone.h): it keeps the environment's cap on GPU time, or
+ * moves memory at random moments, to test programs. */
 
 #include "base/clock.h"
 #include "base/units.h"
@@ -8,12 +8,12 @@
 #include "intercept/session/standalone.h"
 #include "intercept/submit/gate.h"
 
-/* How often a busy process is looked at: a tenth of what its bucket holds. */
+/* How often to look at a busy process: a tenth of what its bucket holds. */
 #define LOOK_NS UINT64_C(5000000)
 #define PATIENCE_NS UINT64_C(100000000)
-#define WAITERS_NS UINT64_C(200000) /* until those that were woken have gone on */
+#define WAITERS_NS UINT64_C(200000) /* how often to look whether the threads that were woken have gone on */
 
-/* A random time of `mean_ns` on the average. */
+/* A random time that is `mean_ns` on average. */
 static uint64_t some_time_ns(uint64_t mean_ns)
 {
     agent.measure.chance = agent.measure.chance * 1664525u + 1013904223u;
@@ -24,7 +24,7 @@ static void no_progress(void)
 {
 }
 
-/* Memory that could neither leave nor come back as a whole is away. */
+/* Move the memory off the card if it is there, else back. If only a part could move, the memory counts as away. */
 static void move(struct gate *gate)
 {
     struct agent_memory memory;
@@ -42,13 +42,13 @@ static void move(struct gate *gate)
     agent_end_of_move();
 }
 
-/* Have the process's memory leave the card and come back at random moments: GPUSLICE_OVERSUBSCRIBE=swap,TIME. */
+/* GPUSLICE_OVERSUBSCRIBE=swap,TIME: move the process's memory off the card and back at random moments. */
 static uint64_t serve_moves(struct gate *gate, uint64_t mean_ns)
 {
     if (!agent_mover())
         return mean_ns;
     uint64_t now_ns = monotonic_ns();
-    /* Who has waited while the memory was away makes one call before it leaves again. */
+    /* A thread that waited while the memory was away makes one call before the memory leaves again. */
     bool has_waiters = atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
     if (now_ns >= agent.next_move_ns && !agent.move.is_away && has_waiters)
         return WAITERS_NS;

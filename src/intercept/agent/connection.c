@@ -1,4 +1,4 @@
-/* The agent's connection to the daemon: it is made, spoken on, and lost. */
+/* connection.c - the agent's connection to the daemon: made, used and lost. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,11 +48,10 @@ void agent_tell_want(struct gate *gate)
     agent_tell(gate, &message);
 }
 
-/* 0, or a negative errno. */
 int agent_reach_daemon(void)
 {
     struct error error = {0};
-    if (session_mode() != SESSION_INSIDE) /* attaches anew to a daemon that was restarted */
+    if (session_mode() != SESSION_INSIDE) /* session_mode() attaches again if the daemon was restarted */
         return -ENOTCONN;
     const struct attachment *attachment =
         atomic_load_explicit(&private_get()->attachment, memory_order_acquire);

@@ -1,6 +1,6 @@
 #include "intercept/agent/idleness.h"
 
-#define FORGET_PART 512 /* of the longest gap, with each look that finds work */
+#define FORGET_PART 512 /* with each look that finds work, the longest gap shrinks by one part in so many */
 
 static uint64_t idle_after_ns(const struct idleness *idleness)
 {

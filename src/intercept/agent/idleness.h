@@ -1,9 +1,9 @@
-/* idleness.h - whether a program that gives the GPU nothing will give it something soon. Pure: the clock is the caller's.
+/* idleness.h - whether a program that has no work before the GPU will submit some soon. Pure: the clock is the caller's.
  *
- * gap   a time without work before the GPU that ended by itself
+ * gap   a time without work before the GPU, after which the program submitted work again
  *
- * A program that works from one long pause to the next is idle almost at once. One whose work has gaps, as it waits for its
- * data or for a request, is idle once the gap is twice as long as those of late; and any program after IDLENESS_MOST_NS. */
+ * A program without gaps is idle after IDLENESS_LEAST_NS. A program with gaps, as when it waits for data or for a request,
+ * is idle after that plus twice its longest recent gap. Any program is idle after IDLENESS_MOST_NS. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,14 +13,14 @@
 #define IDLENESS_MOST_NS UINT64_C(200000000)
 
 struct idleness {
-    uint64_t worked_ns; /* when there was work last; 0: it was not looked at yet */
-    uint64_t gap_ns;    /* the longest gap of late, of those shorter than IDLENESS_MOST_NS */
-    bool is_quiet;      /* there was no work when it was looked at last */
+    uint64_t worked_ns; /* when a look last found work; 0: there was no look yet */
+    uint64_t gap_ns;    /* the longest recent gap that was shorter than IDLENESS_MOST_NS */
+    bool is_quiet;      /* the last look found no work */
     bool is_idle;
 };
 
-/* There is work, or there was some since the last look. */
+/* A look found work, or there was some since the last look. */
 void idleness_work(struct idleness *idleness, uint64_t now_ns);
 
-/* There was nothing since the last look, and all is done. */
+/* A look found that nothing was submitted since the last look, and that all is done. */
 void idleness_rest(struct idleness *idleness, uint64_t now_ns);

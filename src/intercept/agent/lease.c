@@ -1,4 +1,4 @@
-/* Leases: what the process does when it is given one, and when it gives one back. */
+/* lease.c - leases: what the agent does when the daemon grants one, and when it gives one back. */
 #include <errno.h>
 #include <poll.h>
 #include <time.h>
@@ -8,27 +8,32 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-/* Of a drain: how long to look away, at least, and where nobody waits for its end; at most, where the work should have ended or others
- * step beside it, and where it is known how long that takes, from which a part is left out, as the work may take less. */
+/* How long a drain sleeps between two looks at the work in flight. The shortest sleep, and the shortest if nobody waits for
+ * the end of the drain (calm): */
 #define FIRST_NAP_NS UINT64_C(20000)
 #define CALM_NAP_NS UINT64_C(400000)
+/* The longest sleep if the work should have ended, or if STALLS is set in the lease; and otherwise; and if calm: */
 #define LAST_NAP_NS UINT64_C(200000)
 #define LONGEST_NAP_NS UINT64_C(500000)
 #define LONGEST_CALM_NAP_NS UINT64_C(1000000)
+/* A sleep leaves out a quarter of the time that the work should still take, as the work may take less. */
 #define LEFT_OUT 4u
-#define LATE_NAPS 4u                      /* of one length */
-#define STALLS_AFTER_NS UINT64_C(1000000) /* what was in flight should have ended */
+#define LATE_NAPS 4u /* this many sleeps are of one length before they get longer */
+/* The work counts as stalled this long after it should have ended. The agent says so first in these intervals, and later,
+ * if that does not help, in longer ones. */
+#define STALLS_AFTER_NS UINT64_C(1000000)
 #define STALLS_AGAIN_NS UINT64_C(200000)
-#define STALLS_SELDOM_NS UINT64_C(1000000) /* where that does not help */
-/* For a thread to take a step; and for one that is seen to wait, which was woken and is not run yet. */
+#define STALLS_SELDOM_NS UINT64_C(1000000)
+/* How long to wait for a thread to take a step; and for a thread that was seen at the gate, which may not run yet. */
 #define STEP_PATIENCE_NS UINT64_C(1000000)
 #define STEP_PATIENCE_MOST_NS UINT64_C(20000000)
-/* More, for code that is loaded or compiled: it may itself wait for work that waits for what the gate holds. */
+/* How much longer a drain waits for code that is loaded or compiled. There is a bound, since the loading may itself wait for
+ * work that waits for a thread at the gate. */
 #define LOADING_PATIENCE_NS UINT64_C(1000000000)
-#define LONGEST_FADES 16 /* by so small a part with each drain */
+#define LONGEST_FADES 16 /* with each drain, `longest_ns` loses one part in so many */
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
 
-/* What the daemon sends meanwhile waits; that it hangs up does not. */
+/* Sleep. Messages of the daemon wait meanwhile, but if it hangs up, that is noticed at once. */
 static void nap(struct gate *gate, uint64_t ns)
 {
     struct timespec time = {.tv_nsec = (long)ns};
@@ -37,9 +42,9 @@ static void nap(struct gate *gate, uint64_t ns)
         agent_lose_daemon(gate, "it closed the connection");
 }
 
-/* Nobody submits any more, but for one kernel of each thread that loads its code: how long it takes until nothing is in
- * flight. Returns whether that is known. All streams are asked before, since nobody knows for how long a stream has work of which
- * nothing was measured, though that work was done long ago. */
+/* Send CLOSED: no thread submits any more, except one kernel of each thread that loads its code, and the work in flight
+ * should still take so long. Returns whether that time is known. All streams are asked first: otherwise a stream whose work
+ * was not measured would make the time unknown, even if that work was done long ago. */
 static bool tell_closed(struct gate *gate)
 {
     uint32_t computing;
@@ -52,7 +57,7 @@ static bool tell_closed(struct gate *gate)
     return left_ns != UINT64_MAX;
 }
 
-/* What is in flight may wait for what another process of the session has not submitted. */
+/* Tell the daemon that the work in flight may be waiting for work that another process of the session has not submitted. */
 static void tell_stalled(struct gate *gate)
 {
     struct wire_message message = {.header.type = WIRE_CLOSED,
@@ -60,8 +65,8 @@ static void tell_stalled(struct gate *gate)
     agent_tell(gate, &message);
 }
 
-/* Until it is worth looking again at what is in flight: most of the time that it should still take; and where it is late, or
- * nobody knows, longer from nap to nap. `is_calm`: nobody waits for its end. */
+/* How long to sleep until the next look at the work in flight: most of the time that it should still take. If it is late, or
+ * that time is unknown, sleeps get longer and longer. `is_calm`: nobody waits for the end of the work. */
 static uint64_t drain_nap_ns(struct gate *gate, bool is_calm, unsigned *late_naps)
 {
     uint64_t left_ns = in_flight_left_ns(gate), nap_ns = left_ns - left_ns / LEFT_OUT;
@@ -88,7 +93,7 @@ uint64_t agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains 
     for (;; looked_ns = now_ns) {
         if (!left)
             left = gate_is_left(gate);
-        /* Who leaves tells all there is to tell with what it returns, if that comes at once. */
+        /* An agent that gives its lease back by itself need not send CLOSED if RETURNED follows at once. */
         if (!told && why != AGENT_CLOSES && (left ? why == AGENT_ANSWERS : gate_is_left_but_for_loads(gate)))
             told = tell_closed(gate);
         if (!agent.alone && !agent.connection.open)
@@ -113,7 +118,7 @@ uint64_t agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains 
         nap(gate, drain_nap_ns(gate, told && overlaps, &late_naps));
     }
     gate_drained(gate);
-    /* One long piece is not waited for in all turns to come. */
+    /* So one long piece of work does not lengthen the patience of all turns to come. */
     longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     atomic_store_explicit(&gate->longest_ns, longest_ns - longest_ns / LONGEST_FADES, memory_order_relaxed);
     return looked_ns + (now_ns - looked_ns) / 2;
@@ -133,7 +138,8 @@ static void tell_waits(struct gate *gate)
         agent_tell(gate, &message);
 }
 
-/* What is behind: by WORK, PROGRESS or REPORT. `returned` takes what they do not tell. */
+/* Report what was done since the last measure, by WORK, PROGRESS or REPORT. `returned`: the RETURNED that follows, or NULL.
+ * It takes the times itself instead of a REPORT. */
 static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returned *returned)
 {
     struct agent_measure measure = agent_measure(gate, now_ns);
@@ -192,13 +198,14 @@ static void set_ahead(struct gate *gate, uint32_t ahead_us)
         atomic_store_explicit(&gate->ahead_ns, least_ns, memory_order_relaxed);
 }
 
-/* The number of a lease is void once it was given back: this GRANT, of other flags, crossed with RETURNED. */
+/* Whether this GRANT is for a lease that the agent has given back: it changed the lease's flags, and crossed with
+ * RETURNED. */
 static bool is_void(const struct wire_grant *grant)
 {
     return grant->lease && !agent.held && grant->lease == agent.lease;
 }
 
-/* The REVOKE behind it has it waited for. */
+/* Let one call pass. The REVOKE that follows has the agent wait for its work. */
 static void step(struct gate *gate)
 {
     uint64_t from_ns = monotonic_ns(), passed_ns = 0;
@@ -237,7 +244,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
     if (another || is_to_measure)
         in_flight_forget_late(gate);
     if (agent.move.is_away) {
-        if (agent_is_paced()) /* nobody waits for it */
+        if (agent_is_paced()) /* the process cannot use it */
             agent_give_back(gate, grant->lease, 0, WIRE_OUTCOME_IDLE);
         return;
     }
@@ -254,13 +261,13 @@ bool agent_is_paced(void)
     return agent.held && !(agent.flags & WIRE_LEASE_FREE);
 }
 
-/* Whether somebody has to know soon that there is work, or none any more. */
+/* Whether the daemon has to know soon when work begins or ends. */
 static bool is_watched(void)
 {
     return agent.flags & (WIRE_LEASE_WANTED | WIRE_LEASE_BURSTS);
 }
 
-/* Whether somebody has to know soon that a program without work rests. */
+/* Whether the daemon has to know soon that a program without work rests. */
 static bool has_rest_to_tell(void)
 {
     return (agent.flags & WIRE_LEASE_WANTED) || ((agent.flags & WIRE_LEASE_BURSTS) && agent.told_burst);
@@ -285,7 +292,7 @@ static void serve_lease(struct gate *gate)
     uint64_t now_ns = monotonic_ns();
     if (!(agent.flags & WIRE_LEASE_REPORT))
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
-    /* Where nobody has to know at once whether there is work, the agent looks when it reports. */
+    /* If the daemon need not know at once whether there is work, the agent looks only when it reports. */
     if (!was_resting && !is_watched() && !agent_counts_looks() && !agent.idle_from_ns &&
         now_ns < agent.next_report_ns)
         return;
@@ -293,7 +300,7 @@ static void serve_lease(struct gate *gate)
     now_ns = monotonic_ns();
     if ((agent.flags & WIRE_LEASE_BURSTS) && busy && !agent.told_burst)
         tell_burst(gate, true);
-    /* A look at a moment drawn by chance that is the last one before the report is due brings it along. */
+    /* If the next look at a moment chosen by chance comes after the report is due, the agent reports now. */
     uint64_t next_wake_ns = agent_counts_looks() ? agent.measure.look_at_ns : now_ns;
     if ((agent.flags & WIRE_LEASE_REPORT) && next_wake_ns >= agent.next_report_ns && !was_resting) {
         agent.next_report_ns =
@@ -322,13 +329,12 @@ uint64_t agent_lease_pause_ns(struct gate *gate)
     if (!is_watched() && !agent_counts_looks())
         return report_ns < AGENT_CHECK_NS ? report_ns : AGENT_CHECK_NS;
     uint64_t look_ns = agent_next_look_ns(gate, has_rest_to_tell());
-    /* To report is to look: one shortly before is left out, but for those at moments drawn by chance, and for one that finds out
-     * whether the program rests. */
+    /* The agent also looks when it reports, so it leaves out a look shortly before. It does not leave out looks at moments
+     * chosen by chance, nor one that finds out whether the program rests. */
     bool is_left_out = !agent_counts_looks() && !agent.idle_from_ns && look_ns + look_ns / 2 >= report_ns;
     return is_left_out || look_ns > report_ns ? report_ns : look_ns;
 }
 
-/* What there is to say of itself. */
 void agent_serve(struct gate *gate)
 {
     if (agent_is_paced())

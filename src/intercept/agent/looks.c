@@ -1,16 +1,18 @@
 #include "intercept/agent/looks.h"
 
-/* So many make a ratio. */
+/* The fewest looks that are enough to say for which part of the time there was work. */
 #define LOOKS_LEAST 3u
-/* After so many answers, older ones count e times less; and what looks are taken to be right for, before they were seen to be. */
+/* After so many answers, an older one counts e times less; and the time for which looks are taken to agree with marks before
+ * they have been compared. */
 #define OF_LATE 128.0
 #define RIGHT_AT_FIRST_NS 5000000.0
-/* What streams told, of what looks saw, where chance alone does not explain it; and where it does not explain any of it. */
+/* The time that marks told, as a part of the time that looks saw. Below the first value, chance alone does not explain that
+ * it is less; below the second, chance explains none of it: the streams waited for each other. */
 #define WAITS_BELOW 0.98
 #define WAITS_FROM 0.92
-/* By few looks, streams wait for each other where they told of so small a part of what was seen. */
+/* The same after few looks: below this part, streams waited for each other. */
 #define WAITS_CLEARLY 0.7
-/* Looks are not more wrong than that. */
+/* Looks miss no more than this factor. */
 #define RIGHT_MOST 1.25
 
 void looks_add(struct looks *looks, uint32_t streams)
@@ -30,8 +32,8 @@ static void keep(double *of_late, double ns)
     *of_late += ns - *of_late / OF_LATE;
 }
 
-/* What is to be counted for the time in which looks saw work. Where streams told clearly less than looks saw, they waited for
- * each other, which marks do not count: then what is missing was at the same time as another's work. */
+/* The factor to apply to the time for which looks saw work. If marks told clearly less than looks saw, the streams waited
+ * for each other, which marks do not count. The missing time was then at the same time as another stream's work. */
 static double right_part(const struct looks *looks)
 {
     double told_ns = looks->told_ns + RIGHT_AT_FIRST_NS;
@@ -45,7 +47,7 @@ static double right_part(const struct looks *looks)
     return (1 - waits) * of_seen + waits * (of_any < 1 ? of_any : 1);
 }
 
-/* Of what streams told, what was not at the same time as another's work, as looks saw it of late. */
+/* Of the time that marks told, the part that was not at the same time as another stream's work, as looks saw it recently. */
 static uint64_t apart_ns(const struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
 {
     double any_ns = looks->any_ns + RIGHT_AT_FIRST_NS, seen_ns = looks->seen_ns + RIGHT_AT_FIRST_NS;

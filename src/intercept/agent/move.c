@@ -1,4 +1,5 @@
-/* The process's memory leaves the card when the daemon orders it, and comes back. */
+/* move.c - the process's memory leaves the card when the daemon orders it, and comes back; and what the daemon is told of
+ * it. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -12,12 +13,12 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-#define TELL_NS UINT64_C(1000000000)   /* of what changes by itself */
-#define PROGRESS_NS UINT64_C(10000000) /* of a move: others come into what has left */
-#define NAP_NS UINT64_C(20000)         /* while a call ends that names addresses */
-#define LOOK_NS UINT64_C(10000000)     /* how often to look whether there is work */
-#define SPARE_NS UINT64_C(5000000000)  /* for so long host memory is kept that is not needed */
-#define END_SECONDS 30                 /* a process that ends waits no longer for a move */
+#define TELL_NS UINT64_C(1000000000)   /* how often to report what changes by itself */
+#define PROGRESS_NS UINT64_C(10000000) /* how often to report a move, as other memory can use what left */
+#define NAP_NS UINT64_C(20000)         /* between two looks at calls that name addresses */
+#define LOOK_NS UINT64_C(10000000)     /* how often to look for work */
+#define SPARE_NS UINT64_C(5000000000)  /* how long to keep host memory that is not needed */
+#define END_SECONDS 30                 /* how long a process that ends waits for a move */
 
 static const struct agent_mover *_Atomic mover;
 /* Held while memory moves. */
@@ -40,7 +41,7 @@ bool agent_has_mover(void)
 
 /* --- What the daemon is told ----------------------------------------------------------------------- */
 
-/* A thread at the gate has work, whether it waits for the memory or for a lease. */
+/* Whether a thread waits at the gate, for the memory or for a lease. It has work either way. */
 static bool has_waiter(const struct gate *gate)
 {
     return atomic_load_explicit(&gate->waiters, memory_order_relaxed) > 0;
@@ -118,8 +119,8 @@ void agent_serve_memory(struct gate *gate)
         tell_memory(gate, &moved);
 }
 
-/* Host memory to spare goes back a chunk at a time, as the agent has more to do. Each is told of at once: the daemon keeps account
- * of those on their way by what is told before and after. */
+/* Spare host memory goes back one chunk at a time, since the agent has other things to do. Each chunk is reported at once,
+ * since the daemon computes what is on its way from the reports before and after. */
 void agent_serve_spare(struct gate *gate)
 {
     const struct agent_mover *moves = agent_mover();
@@ -138,7 +139,7 @@ void agent_serve_spare(struct gate *gate)
     if (is_given)
         answer(gate, 0, WIRE_MOVE_DONE);
     else
-        agent.move.spare_since_ns = now_ns; /* it cannot go now */
+        agent.move.spare_since_ns = now_ns; /* it cannot go now: try again later */
 }
 
 uint64_t agent_move_pause_ns(void)
@@ -162,8 +163,8 @@ void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd)
         answer(gate, 0, WIRE_MOVE_DONE);
 }
 
-/* Close the gate, wait out what was submitted, and give a lease back that can end. False: work goes on, or the daemon has
- * gone; the gate is as it was. */
+/* Close the gate, wait until what was submitted is done, and give back a lease that can end. False: the work did not end in
+ * time, or the daemon has gone; the gate is open. */
 static bool leave_gpu(struct gate *gate, uint64_t patience_ns)
 {
     bool is_free = agent.held && !agent_is_paced();
@@ -214,7 +215,7 @@ static int move(uint64_t order, int (*step)(void (*progress)(void)))
     return step(tell_progress);
 }
 
-/* As the lease says, or where there is no daemon any more as it is without one. */
+/* Open the gate if the lease cannot end, or if the daemon has gone. */
 static void reopen(struct gate *gate)
 {
     if (!agent.connection.open || (agent.held && !agent_is_paced()))
@@ -228,7 +229,7 @@ static enum wire_move result_of(int result)
     return result == -ENOMEM ? WIRE_MOVE_NO_ROOM : WIRE_MOVE_FAILED;
 }
 
-/* Take what can move off the card. */
+/* Move all memory that can move off the card. */
 static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
 {
     uint64_t now_ns = monotonic_ns();
@@ -261,12 +262,12 @@ static enum wire_move restore(struct gate *gate, const struct wire_restore *orde
     if (result < 0)
         return result_of(result);
     agent_move_in(gate);
-    idleness_work(&agent.move.idleness, monotonic_ns()); /* what it came for it has not done yet */
+    idleness_work(&agent.move.idleness, monotonic_ns()); /* the work that it came back for is still to come */
     reopen(gate);
     return WIRE_MOVE_DONE;
 }
 
-/* It stays away, whatever has come. */
+/* The memory counts as away, even if all of it has come back. */
 static enum wire_move restore_part(const struct wire_restore_part *order)
 {
     if (!agent.move.is_away || !agent_mover()->restore_part)
@@ -322,7 +323,7 @@ void agent_move_end(void)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += END_SECONDS;
     guard_begin();
-    /* For good. If the thread that ends the process is the agent's own, from a handler of a signal, it has it already. */
+    /* The lock is never released. If this is the agent's own thread, in a signal handler, it may hold the lock already. */
     pthread_mutex_timedlock(&moving, &until);
     guard_end();
 }

@@ -1,4 +1,4 @@
-/* A full card: a thread that was refused memory there waits until the daemon has made room. */
+/* room.c - a full card: a thread that was refused memory waits until the daemon has made room. */
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,17 +10,18 @@
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
 
+/* The most attempts for one request. */
 #define ATTEMPTS 16u
-/* So long the next daemon is waited for, where the one that was asked has gone. */
+/* If the daemon that was asked has gone: how long to wait for the next one. */
 #define LOST_NS UINT64_C(10000000000)
 
 /* One thread asks at a time; the others wait for the lock. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-static struct wire_need need;     /* under the lock, and read by the agent once `asked` names it */
-static _Atomic uint64_t asked;    /* number of the question that waits; 0: none */
-static _Atomic uint32_t answered; /* a futex: another number with each answer */
+static struct wire_need need;     /* under the lock; the agent reads it once `asked` has its number */
+static _Atomic uint64_t asked;    /* number of the question that waits for an answer; 0: none */
+static _Atomic uint32_t answered; /* a futex; counts answers */
 static atomic_bool has_room;
-/* The agent's: the question that it sent last; and the one that it could not send, since when. */
+/* The agent's own: the question that it sent last; the question that it cannot send for want of a daemon, and since when. */
 static uint64_t told, lost, lost_ns;
 
 static void wake(bool is_room)
@@ -31,7 +32,8 @@ static void wake(bool is_room)
     syscall(SYS_futex, &answered, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* As long as turns of others may take. The agent answers in any case: where the daemon has gone for good, there is no room. */
+/* May take as long as turns of other sessions. The agent always answers: if the daemon has gone for good, that there is no
+ * room. */
 static void wait_for_answer(uint32_t seen)
 {
     while (atomic_load_explicit(&answered, memory_order_acquire) == seen) /* wake() */
@@ -53,7 +55,7 @@ bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned
 {
     if (session_is_standalone() || !session_slot()->ledger.policy->gives_room || attempt >= ATTEMPTS)
         return false;
-    agent_begin(); /* before the first context too */
+    agent_begin(); /* there may be no context yet */
     struct gate *gate = gate_of();
     if (!gate || atomic_load_explicit(&gate->ended, memory_order_relaxed))
         return false;
@@ -65,7 +67,7 @@ bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned
 
 /* --- The agent's ----------------------------------------------------------------------------------- */
 
-/* The daemon has gone, and another one may come. */
+/* The daemon has gone, but a new one may come: answer only after LOST_NS. */
 static void wait_for_daemon(uint64_t number)
 {
     uint64_t now_ns = monotonic_ns();
@@ -85,7 +87,7 @@ void agent_serve_room(struct gate *gate)
         wait_for_daemon(number);
         return;
     }
-    if (agent.move.is_away) { /* what is made now needs no room */
+    if (agent.move.is_away) { /* memory that is made now does not go onto the card */
         wake(true);
         return;
     }

@@ -1,4 +1,5 @@
-/* A daemon that hangs: it does not hang up, so a gate that it closed would stay closed, and who asked it for room would wait. */
+/* silence.c - a daemon that hangs. Its connection does not end, so a gate that it had closed would stay closed, and a thread
+ * that asked it for room would wait for ever. */
 #include "base/clock.h"
 #include "intercept/agent/agent_state.h"
 #include "intercept/session/session.h"
@@ -8,10 +9,10 @@
 
 uint64_t agent_watch_daemon(struct gate *gate)
 {
-    /* The daemon's count (ledger.h) as it was when it last moved, or when a first thread began to wait. */
+    /* The daemon's count (ledger.h) when it last changed, or when the first thread began to wait; and when that was. */
     static uint64_t beats, heard_ns;
     static bool watched;
-    /* Where the process holds still, a thread that comes to the gate does not say so. */
+    /* While the process holds still, a thread that comes to the gate does not wake the agent, so it may be waiting. */
     bool waits_at_gate = atomic_load_explicit(&gate->word, memory_order_relaxed) >= GATE_DRAINING &&
                          (agent.held || atomic_load_explicit(&gate->waiters, memory_order_relaxed));
     bool waits = agent.connection.open && (waits_at_gate || agent_is_asked_for_room());

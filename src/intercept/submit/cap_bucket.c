@@ -3,10 +3,11 @@
 #include "base/units.h"
 
 #define BUCKET_NS INT64_C(50000000)
-/* A turn begins with this much, or with what comes in this time. */
+/* A turn begins once the bucket has TURN_NS, or what it gains in TURN_PERIOD_NS if that is less. */
 #define TURN_NS INT64_C(20000000)
 #define TURN_PERIOD_NS INT64_C(100000000)
-/* What a stopped process or a suspended machine missed is not made up for. */
+/* The bucket gains and loses no more than this at once, so that the time for which a process was stopped, or a machine
+ * suspended, does not count. */
 #define ADVANCE_MOST_NS INT64_C(10000000000)
 
 void cap_bucket_begin(struct cap_bucket *bucket, uint32_t cap, uint64_t now_ns)

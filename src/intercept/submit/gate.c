@@ -1,3 +1,4 @@
+/* gate.c - how threads pass the gate when it is not simply open, and how the agent opens and closes it. */
 #include "intercept/submit/gate.h"
 #include "intercept/resolve/guard.h"
 
@@ -13,10 +14,10 @@
 #include "intercept/submit/in_flight.h"
 
 __thread struct gate_self gate_self;
-/* Of threads for which there is no place: nobody waits for these. */
+/* The place of a thread for which `threads` has no room: the agent does not wait for such threads. */
 static __thread struct gate_thread unplaced;
 
-/* Runs a function as a thread ends that has been here. */
+/* Has leave_place() run as a thread ends. */
 static pthread_key_t thread_end;
 static bool thread_end_made;
 
@@ -67,7 +68,7 @@ static void register_thread(struct gate *gate)
         pthread_setspecific(thread_end, self->thread);
 }
 
-/* In a forked child, in the thread that made it. */
+/* In a forked child, in the thread that called fork. */
 static void forget_parent(void)
 {
     gate_self = (struct gate_self){0};
@@ -85,7 +86,7 @@ static uint32_t word_of(struct gate *gate)
     return atomic_load_explicit(&gate->word, memory_order_acquire); /* gate_open() */
 }
 
-/* Asked from inside: either the thread sees it, or gate_is_left_by_all() sees the thread. */
+/* Called from inside: either the thread sees that the memory is away, or gate_is_left_by_all() sees the thread. */
 static bool is_away(struct gate *gate)
 {
     return atomic_load_explicit(&gate->is_away, memory_order_acquire); /* gate_memory_is_back() */
@@ -94,8 +95,8 @@ static bool is_away(struct gate *gate)
 static void wait_closed(struct gate *gate)
 {
     uint64_t from_ns = monotonic_ns();
-    /* An agent that drains looks for waiters once the gate is closed, and one that holds still wants nothing. Either this thread sees
-     * that the gate is closed, or the agent sees the thread (agent_serve()). */
+    /* An agent that drains looks for waiters once the gate is closed, and one that holds still needs no WANT. Either this
+     * thread sees that the gate is closed, or the agent sees the thread (agent_serve()). */
     bool is_first = atomic_fetch_add_explicit(&gate->waiters, 1, memory_order_seq_cst) == 0;
     if (is_first && atomic_load_explicit(&gate->word, memory_order_seq_cst) == GATE_CLOSED)
         gate->poke();
@@ -117,7 +118,7 @@ static bool take_step(struct gate *gate)
 /* --- Code ------------------------------------------------------------------------------------------ */
 
 #define LOOKS                                                                                                \
-    8u /* at places for a function; where they are taken, nobody knows whether it was launched before */
+    8u /* places to try for a function; if others have them all, the launch is taken not to be the first */
 
 static bool is_first_launch(struct gate *gate, CUfunction function)
 {
@@ -163,7 +164,7 @@ void gate_load_end(struct gate *gate)
     atomic_store_explicit(&self->thread->inside, inside & ~(uint32_t)GATE_LOADS, memory_order_release);
 }
 
-/* --- Passing, where there is more to do than to look ------------------------------------------------- */
+/* --- Passing with more to do than to read the word --------------------------------------------------- */
 
 void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function)
 {
@@ -304,7 +305,7 @@ static struct gate_capture capture_of(CUstream stream)
     return (struct gate_capture){stream, context, stream == CU_STREAM_PER_THREAD ? &gate_self : NULL};
 }
 
-/* A thread's own stream has the same handle in all threads and contexts. */
+/* A thread's own default stream has the same handle in all threads and contexts. */
 static bool is_same_capture(const struct gate_capture *a, const struct gate_capture *b)
 {
     return a->stream == b->stream && a->thread == b->thread && (!a->thread || a->context == b->context);
@@ -354,8 +355,8 @@ bool gate_make(struct gate *gate, void (*poke)(void))
     return true;
 }
 
-/* Registering takes a grace period of the kernel, 10 to 30 ms, in a process with threads: the agent does so when it first has a
- * lease that can end, and a process whose GPUs nobody shares never does. */
+/* In a process with threads, registering takes a grace period of the kernel, 10 to 30 ms. So the agent registers when it
+ * first has a lease that can end; a process whose GPUs nobody shares never does. */
 static void register_for_barriers(struct gate *gate)
 {
     if (gate->registered || atomic_load_explicit(&gate->fenced, memory_order_relaxed))
@@ -366,7 +367,7 @@ static void register_for_barriers(struct gate *gate)
 void gate_barrier(struct gate *gate)
 {
     register_for_barriers(gate);
-    /* Registered, it cannot fail any more; the slow form needs no registering. */
+    /* Once registered, the fast form cannot fail; the slow form needs no registering. */
     if (!atomic_load_explicit(&gate->fenced, memory_order_relaxed))
         syscall(SYS_membarrier, gate->registered ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_SHARED,
                 0, 0);
@@ -380,7 +381,7 @@ static void set_open(struct gate *gate, enum gate_state state)
         futex_wake_all(&gate->word);
 }
 
-/* Whoever changes the gate looks afterwards whether it has ended meanwhile. */
+/* Called after each change of the gate, in case gate_end() ran meanwhile. */
 static void keep_to_the_end(struct gate *gate)
 {
     if (atomic_load_explicit(&gate->ended, memory_order_seq_cst))
@@ -400,8 +401,8 @@ void gate_end(struct gate *gate)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec++;
-    /* Whoever holds the lock may be asking the driver; if it is the thread that ends the process, from a handler
-     * of a signal, it would wait for itself. */
+    /* The thread that holds the lock may be asking the driver. If it is this thread, which ends the process from a signal
+     * handler, it would wait for itself: hence the time limit. */
     guard_begin();
     bool locked = pthread_mutex_timedlock(&gate->lock, &until) == 0;
     atomic_store_explicit(&gate->ended, true, memory_order_seq_cst);
@@ -421,7 +422,7 @@ void gate_close(struct gate *gate)
 
 void gate_begin_step(struct gate *gate)
 {
-    /* Who waits does so for this word to change. */
+    /* The threads that wait do so until the word changes. */
     atomic_store_explicit(&gate->steps, 1, memory_order_seq_cst);
     atomic_store_explicit(&gate->word, GATE_DRAINING, memory_order_seq_cst);
     keep_to_the_end(gate);
@@ -435,7 +436,7 @@ bool gate_end_step(struct gate *gate, bool gives_up)
     return atomic_load_explicit(&gate->steps, memory_order_seq_cst) == 0;
 }
 
-/* What threads are doing that do any of `what`. */
+/* The bits of all threads that do any of `what`. */
 static uint32_t inside_of(struct gate *gate, uint32_t what)
 {
     uint32_t all = 0, count = atomic_load_explicit(&gate->thread_count, memory_order_seq_cst);

@@ -1,4 +1,5 @@
-/* gate.h - what every call passes that gives the GPU work.
+/* gate.h - the gate: every call that gives the GPU work passes it. In a session whose daemon schedules, the agent
+ * (agent/agent.h) opens and closes it.
  *
  *   struct gate *gate = gate_of();
  *   if (!gate)
@@ -7,48 +8,51 @@
  *   CUresult result = real(cuLaunchKernel)(...);
  *   gate_leave(gate, stream);
  *
- * A process in no session has no gate. An open gate costs plain stores to memory of the thread's own and
- * loads of words that hardly ever change: no locked instruction, no system call. The thread says that it is
- * inside, then reads the gate's word; the agent writes the word, makes every thread of the process pass a
- * barrier (membarrier), then reads who is inside: so either the thread sees the word or the agent sees the
- * thread. Under a lease that can end it costs a countdown more, but for two calls in each stretch between marks
- * (in_flight.h).
+ * A process in no session has no gate. An open gate costs plain stores to the thread's own memory and loads of words
+ * that hardly ever change: no locked instruction, no system call. Under a lease that can end it also costs a countdown;
+ * two calls in each stretch between marks (in_flight.h) cost more.
  *
- * A launch that loads or compiles code may take tens of milliseconds, in which nothing is before the GPU: the first
- * launch of each function is said to load, so that the agent does not wait for it before it tells the daemon that
- * the gate is closed. Its kernel then runs beside what the next one does: one kernel, once for each function.
+ * Closing is safe for this reason: the thread says that it is inside, then reads the gate's word. The agent writes the
+ * word, makes every thread of the process pass a barrier (membarrier), then reads which threads are inside. So either
+ * the thread sees the word or the agent sees the thread.
  *
- * Calls inside other calls never wait: what the driver, or a callback of the program's, does of itself inside
- * a hook is part of it. Nor do calls on a stream that is being captured, as they give the GPU nothing, unless the process's
- * memory is away: the driver looks at the addresses that they name. */
+ * A launch that loads or compiles code may take tens of milliseconds, in which the GPU has no work of the process. So a
+ * thread marks the first launch of each function as one that loads (GATE_LOADS), and the agent does not wait for it
+ * before it tells the daemon that the gate is closed. The kernel then runs beside the next session's work: one kernel,
+ * once for each function.
+ *
+ * A call inside another call never waits: what the driver or a callback of the program does inside a hook is part of
+ * the outer call. Calls on a stream that is being captured do not wait either, as they give the GPU nothing. They do
+ * wait while the process's memory is away, since the driver looks at the addresses that they name. */
 #pragma once
 
 #include "base/check.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/submit/gate_area.h"
 
+/* What a thread knows of itself. */
 struct gate_self {
-    /* NULL: not entered yet. */
+    /* NULL: it has not entered yet. */
     struct gate_thread *thread;
-    /* Of the last submission, and all of this thread's. */
+    /* The entry of its last submission, and the list of all its entries. */
     struct in_flight_entry *entry, *entries;
-    /* The current one, whose the default streams are; NULL: the driver has to be asked. */
+    /* The current context, to which the default streams belong; NULL: the driver has to be asked. */
     CUcontext context;
-    /* Inside a submitting call; and how deep in calls that the driver makes of itself in there, which count as a part. */
+    /* It is inside a submitting call; and how deep it is in calls that the driver makes in there, which are part of it. */
     bool is_submitting;
     unsigned nested;
-    /* The kernel gives no membarrier. */
+    /* The kernel has no membarrier. */
     bool fenced;
-    /* This call is counted towards a mark, or may be on a captured stream. */
+    /* This call counts towards a mark, or may be on a captured stream. */
     bool attentive;
 };
 extern __thread struct gate_self gate_self;
 
-/* The handle of a stream that means the same in every form of a call. */
+/* A handle for `stream` that means the same stream in every form of a call. */
 #define GATE_LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
 #define GATE_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
 
-/* The process's gate; NULL where there is none. */
+/* The process's gate; NULL if it has none. */
 static inline struct gate *gate_of(void)
 {
     struct private_area *area =
@@ -61,8 +65,8 @@ static inline struct gate *gate_of(void)
 void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function);
 void gate_leave_slow(struct gate *gate, CUstream stream);
 
-/* In a thread that is inside a hook already: whether the call is the program's own nevertheless, as in a handler of a
- * signal, or after it jumped out of a hook (own_calls.h). Else it counts as a part of the outer call. */
+/* For a thread that is already inside a hook: whether the program made this call nevertheless, as it does in a signal
+ * handler, or after it has jumped out of a hook (own_calls.h). If not, the call counts as a part of the outer one. */
 bool gate_begins_anew(const void *caller);
 
 static inline void gate_go_inside(struct gate_self *self, uint32_t what)
@@ -71,11 +75,11 @@ static inline void gate_go_inside(struct gate_self *self, uint32_t what)
     if (__builtin_expect(self->fenced, 0))
         atomic_thread_fence(memory_order_seq_cst);
     else
-        atomic_signal_fence(memory_order_seq_cst); /* the other half is gate_barrier() */
+        atomic_signal_fence(memory_order_seq_cst); /* partner: gate_barrier() */
 }
 
-/* This thread's entry for a stream, which is that of the last submission from now on; NULL where there is none, or where the
- * driver has to be asked first. */
+/* This thread's entry for `stream`, which also becomes the entry of the last submission. NULL: there is none, or the driver
+ * has to be asked first. */
 __attribute__((cold)) struct in_flight_entry *gate_find_entry(struct gate_self *self, CUstream stream);
 
 __attribute__((always_inline)) static inline struct in_flight_entry *gate_entry(struct gate_self *self,
@@ -87,8 +91,8 @@ __attribute__((always_inline)) static inline struct in_flight_entry *gate_entry(
                : gate_find_entry(self, stream);
 }
 
-/* Under a lease that can end: whether the call is one of those between two marks for which there is nothing to do but to
- * count them. The first launch of a function is not, nor is the first call after the agent has seen no work. */
+/* Under a lease that can end: whether this call, between two marks, need only be counted. That is not so for the first
+ * launch of a function, nor for the first call after the agent has seen no work. */
 __attribute__((always_inline)) static inline bool gate_counts_down(struct gate *gate, struct gate_self *self,
                                                                    CUstream stream, uint32_t what,
                                                                    CUfunction function)
@@ -124,9 +128,8 @@ __attribute__((always_inline)) static inline void gate_enter_for(struct gate *ga
     gate_enter_slow(gate, stream, what, function);
 }
 
-/* Before the driver is called. `stream` is a handle that means the same in every form of a call:
- * CU_STREAM_LEGACY or CU_STREAM_PER_THREAD for 0. Waits while the gate is closed, and where the stream has
- * enough before it. */
+/* Call this before the driver. `stream` is a handle that means the same in every form of a call: CU_STREAM_LEGACY or
+ * CU_STREAM_PER_THREAD for 0. Waits while the gate is closed, and while the stream has enough work before it. */
 __attribute__((always_inline)) static inline void gate_enter(struct gate *gate, CUstream stream)
 {
     gate_enter_for(gate, stream, GATE_SUBMITS, NULL);
@@ -138,13 +141,13 @@ __attribute__((always_inline)) static inline void gate_enter_pieces(struct gate 
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_PIECES, NULL);
 }
 
-/* The same for what takes no GPU time from others: a copy from or to the host that the call waits for. */
+/* The same for a copy from or to the host that the call waits for. It takes no GPU time from other sessions. */
 __attribute__((always_inline)) static inline void gate_enter_apart(struct gate *gate, CUstream stream)
 {
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_APART, NULL);
 }
 
-/* The same for such a copy that the call does not wait for. gate_leave_copy() follows. */
+/* The same for a copy from or to the host that the call does not wait for. Follow it with gate_leave_copy(). */
 __attribute__((always_inline)) static inline void gate_enter_copy(struct gate *gate, CUstream stream)
 {
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES, NULL);
@@ -177,7 +180,7 @@ __attribute__((always_inline)) static inline void gate_leave_from(struct gate *g
     atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
 }
 
-/* After it, whatever it answered. */
+/* Call this after the driver, whatever it answered. */
 __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
 {
     gate_leave_from(gate, stream, false);
@@ -188,19 +191,20 @@ __attribute__((always_inline)) static inline void gate_leave_copy(struct gate *g
     gate_leave_from(gate, stream, true);
 }
 
-/* Around calls that load code and submit nothing: they pass a closed gate. */
+/* Around a call that loads code and submits nothing. It passes a closed gate. */
 void gate_load_begin(struct gate *gate);
 void gate_load_end(struct gate *gate);
 
-/* Around calls that name device addresses and submit nothing, where memory moves: they pass a closed gate, and wait while
- * the memory is away; in between it stays. Returns whether gate_names_end() must follow. `caller` is the hook's. */
+/* Where memory moves: around a call that names device addresses and submits nothing. It passes a closed gate, but waits
+ * while the memory is away. Between the two functions the memory stays. `caller` is the hook's caller. Returns whether
+ * gate_names_end() must follow. */
 bool gate_names_begin(struct gate *gate, const void *caller);
 void gate_names_end(void);
 
-/* Modules were unloaded, or a context has gone: handles of functions may come again for others. */
+/* Modules were unloaded, or a context was destroyed: the driver may use handles of functions again for other functions. */
 void gate_forget_functions(struct gate *gate);
 
-/* The thread's current context may be another now: its default stream is. */
+/* The thread's current context may have changed, and with it the thread's default stream. */
 static inline void gate_context_changed(void)
 {
     gate_self.entry = NULL;
@@ -209,46 +213,49 @@ static inline void gate_context_changed(void)
 
 /* --- For hooks of captures (hook_capture.c) -------------------------------------------------------- */
 
-/* Before a capture begins on `stream`; waits while a drain goes on. What was submitted so far has its marks
- * afterwards: while a capture is open, nobody but the threads that submit says anything to the driver.
- * Returns whether gate_capture_begun() must follow. `caller` is the hook's. */
+/* Call this before a capture begins. Waits while a drain goes on. Afterwards, events stand behind all that was submitted
+ * so far: while a capture is open, only the threads that submit talk to the driver. `caller` is the hook's caller. Returns
+ * whether gate_capture_begun() must follow; until then the thread holds gate.lock. */
 bool gate_capture_begin(struct gate *gate, const void *caller);
+/* The driver answered `result` when asked to begin a capture on `stream`. */
 void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result);
-/* The stream may be captured no more. */
+/* `stream` is no longer being captured. */
 void gate_capture_ended(struct gate *gate, CUstream stream);
 
 /* --- For the agent --------------------------------------------------------------------------------- */
 
-/* Set up the gate, open. Once in a process. */
+/* Set up the gate, open. Once in a process. False: the C library has no key left for thread ends. */
 bool gate_make(struct gate *gate, void (*poke)(void));
 
-/* Open it, and let those go on who wait. */
+/* Open the gate as `state` says (GATE_FREE or GATE_PACED), and wake the threads that wait at it. */
 void gate_open(struct gate *gate, enum gate_state state);
 
-/* Close it; then call gate_is_left() until nobody is inside. */
+/* Close the gate. Then call gate_is_left() until it says that no thread is inside. */
 void gate_close(struct gate *gate);
 bool gate_is_left(struct gate *gate);
-/* Whether a thread may be loading code: then the driver may keep anyone waiting who asks it something. */
+/* Whether a thread may be loading code. The driver may then keep any other caller waiting. */
 bool gate_is_loading(struct gate *gate);
-/* Whether nobody is inside, or nobody but threads with one kernel each that waits for code to be loaded. */
+/* Whether no thread is inside, other than those with one kernel each that may be waiting for its code to be loaded. */
 bool gate_is_left_but_for_loads(struct gate *gate);
 
-/* Let one call pass the closed gate; then wait until it has gone inside, or give up. Afterwards it is to be closed. */
+/* Let one call pass the closed gate. Then call gate_end_step() until it returns true: the call has gone inside, or the
+ * caller `gives_up`. The gate is to be closed afterwards. */
 void gate_begin_step(struct gate *gate);
 bool gate_end_step(struct gate *gate, bool gives_up);
 
-/* What was waited for is done: captures may begin, work may not be submitted. */
+/* What was submitted is done: captures may begin, but no work may be submitted. */
 void gate_drained(struct gate *gate);
 
-/* Of a drained gate: from now on all that names addresses waits at it as well; then call gate_is_left_by_all() until nobody
- * is inside. And no longer. */
+/* Of a drained gate: from now on, calls that name addresses wait at it as well. Then call gate_is_left_by_all() until it
+ * says that no thread is inside. gate_memory_is_back() ends this. */
 void gate_memory_leaves(struct gate *gate);
 bool gate_is_left_by_all(struct gate *gate);
 void gate_memory_is_back(struct gate *gate);
 
-/* As the process ends: open it for good. When this returns, the agent is not in the driver and does not call it again.
- * May wait a second. */
+/* As the process ends: open the gate for good. When this returns, the agent is not in the driver and does not call it
+ * again, unless the wait for gate.lock took longer than a second. */
 void gate_end(struct gate *gate);
 
-/* What threads wrote before and what this one reads after is in order, as theirs is (gate_go_inside()). */
+/* Orders this thread's accesses with those of all threads that submit (partner: gate_go_inside()): what they wrote before
+ * their barrier, this thread reads after it. */
 void gate_barrier(struct gate *gate);

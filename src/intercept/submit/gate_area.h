@@ -1,16 +1,22 @@
-/* gate_area.h - what the gate remembers, and what is known of the work in flight, in the process's private
- * area (private.h). Zero means that this process has no gate.
+/* gate_area.h - what the gate remembers, and what is known of the work in flight. All of it lies in the process's
+ * private area (private.h); as long as that is zero, the process has no gate.
  *
  * word     the gate's state; every submitting call reads it
- * thread   a place for each thread that has submitted work, so that the agent can wait for those inside a call
+ * thread   the place of one thread that has submitted work: tells the agent whether that thread is inside a call
+ * call     a call of the program's that gives the GPU work; "piece" is the work of one call
  * entry    what one thread submitted to one stream
- * mark     an event recorded after some submissions; when it is reached, they are done
+ * mark     an event recorded in a stream after some calls; once the GPU has reached it, those calls are done
+ * covered  of a call: a mark stands behind it, or it is known to be done
+ * burst    the calls that a thread makes between two waits for its stream
+ * sample   a mark behind a single call that has another mark right before it, so that the call is measured by itself
+ * apart    of a call: a copy from or to the host that the call waits for. A "copy" is one that the call does not wait for.
+ *          Neither takes GPU time from other sessions
  *
- * The order in which locks are taken. A thread that holds one takes only those below it:
+ * Order of locks: a thread that holds one takes only those below it.
  *
- *   gate.lock                to look at entries of other threads, and to begin and end captures
- *   in_flight_entry.lock     one at a time; another thread's only by trylock, since its owner holds it while
- *                            it records a mark, which takes long where the driver's queue is full
+ *   gate.lock                to look at other threads' entries, and to begin and end captures
+ *   in_flight_entry.lock     one at a time; another thread's only by trylock, since the owner holds it while it records
+ *                            a mark, which takes long if the driver's queue is full
  *   (the driver's own) */
 #pragma once
 
@@ -25,132 +31,144 @@
 #include "intercept/submit/work_estimate.h"
 
 enum gate_state {
-    GATE_NONE,     /* no shares for this process */
-    GATE_FREE,     /* open, and nothing is bounded */
+    GATE_NONE,     /* this process has no gate */
+    GATE_FREE,     /* open; work in flight is not bounded */
     GATE_PACED,    /* open; work in flight is bounded by time */
-    GATE_DRAINING, /* closed, what was submitted is waited for, and no capture begins */
-    GATE_CLOSED,   /* closed, and nothing of this process is before the GPUs */
+    GATE_DRAINING, /* closed; the agent waits for what was submitted, and no capture begins */
+    GATE_CLOSED,   /* closed, and this process has no work before the GPUs */
 };
 
-/* What a thread is doing inside of the driver; a launch may be loading code as well. */
+/* What a thread is doing inside the driver; several bits may be set. */
 enum gate_inside {
-    GATE_SUBMITS = 1, /* handing work to it */
-    GATE_LAUNCHES =
-        2, /* handing one kernel to it, which takes long only where code is loaded or compiled first */
-    GATE_LOADS = 4, /* it may be loading or compiling code, under a lock for which others wait */
-    GATE_NAMES = 8, /* naming device addresses to it, and giving the GPU nothing */
-    GATE_PIECES =
-        16, /* with GATE_SUBMITS: several pieces of work, the first of which may begin while the call lasts */
-    GATE_APART = 32,  /* with GATE_SUBMITS: a copy from or to the host, which the call waits for */
-    GATE_COPIES = 64, /* with GATE_SUBMITS: such a copy, for which the call does not wait */
+    /* It submits work. */
+    GATE_SUBMITS = 1,
+    /* It submits one kernel, which takes long only if the driver loads or compiles its code first. */
+    GATE_LAUNCHES = 2,
+    /* The driver may be loading or compiling code for it, under a lock for which other threads wait. */
+    GATE_LOADS = 4,
+    /* It names device addresses, and gives the GPU nothing. */
+    GATE_NAMES = 8,
+    /* With GATE_SUBMITS: several pieces of work, the first of which may begin before the call returns. */
+    GATE_PIECES = 16,
+    /* With GATE_SUBMITS: a copy from or to the host that the call waits for. */
+    GATE_APART = 32,
+    /* With GATE_SUBMITS: a copy from or to the host that the call does not wait for. */
+    GATE_COPIES = 64,
 };
 
 struct gate_thread {
-    /* By the owner: enum gate_inside; 0: it is outside. */
+    /* Bits of enum gate_inside, by the owner; 0: it is outside. */
     _Alignas(64) _Atomic uint32_t inside;
     /* 0: the place is free. */
     _Atomic int32_t tid;
 };
-/* More threads than that are not waited for. */
+/* The agent does not wait for threads beyond this number. */
 #define GATE_THREADS 16384u
 
-/* Of the calls between two waits of a thread for its stream, or calls that are apart. */
+/* Whether the calls of the burst that goes on are measured. */
 enum in_flight_burst {
-    IN_FLIGHT_BURST_UNKNOWN,  /* it does not wait: calls are measured by chance */
-    IN_FLIGHT_BURST_MEASURED, /* all of them are */
-    IN_FLIGHT_BURST_SKIPPED,  /* none is */
+    IN_FLIGHT_BURST_UNKNOWN,  /* the thread does not wait: single calls are measured by chance */
+    IN_FLIGHT_BURST_MEASURED, /* all of them are measured */
+    IN_FLIGHT_BURST_SKIPPED,  /* none is measured */
 };
 
-/* Where a call stands that is measured by itself: calls of a place are like each other. */
+/* Where in its burst a call stands that is measured by itself. Calls of one place are taken to be like each other. */
 enum in_flight_place {
-    IN_FLIGHT_WITHIN, /* behind others of its burst, or in none */
-    IN_FLIGHT_FIRST, /* it may wait for a slice of the GPU's time, and of a burst of which few calls are measured it always is one */
-    IN_FLIGHT_AFRESH, /* the same since the gate was closed: the GPU may have to turn to this process, once in a turn */
+    /* Behind other calls of its burst, or in no burst. */
+    IN_FLIGHT_WITHIN,
+    /* The first call. It may wait for a slice of the GPU's time. In a measured burst it is always measured, even if few
+     * other calls are. */
+    IN_FLIGHT_FIRST,
+    /* The first call of the first measured burst since the gate was closed: the GPU may have to switch to this process,
+     * once in a turn. */
+    IN_FLIGHT_AFRESH,
     IN_FLIGHT_PLACES,
 };
 
 struct in_flight_mark {
     CUevent event;
-    /* CLOCK_MONOTONIC: when the mark before it was recorded, and when it was itself. */
+    /* CLOCK_MONOTONIC: when the thread recorded the mark before this one, and when it recorded this one. */
     uint64_t from_ns, recorded_ns;
-    /* Calls since the mark before; and how many of these are apart, or copies. */
+    /* Calls between the mark before and this one; and how many of these are apart, or copies. */
     uint32_t pieces, apart, copies;
-    /* Behind the mark before, which was not reached yet: the GPU went from one to the other without a gap. */
+    /* The GPU had no gap between the mark before and this one, except for `lead_ns`: the time between them is the calls'. */
     bool queued;
-    /* Behind a mark right before its one call. */
+    /* The mark before was recorded right before the one call of this mark. */
     bool sample;
     enum in_flight_place place;
-    /* In a burst that is not to be measured: it tells how much a stream may have before it. */
+    /* In a burst that is not measured: the mark only bounds how much the stream may have before it. */
     bool is_skipped;
-    /* Of a sample: how long the call was under way to the GPU, which had reached the mark before and had nothing to do. */
+    /* Of a sample: how long the call was on its way to the GPU while the GPU, which had reached the mark before, had nothing
+     * to do. */
     uint64_t lead_ns;
 };
-/* One less before a stream: the last that was reached is kept, to measure from. */
+/* Size of the ring. A stream has at most one mark less before it, since the last mark that was reached stays in the ring to
+ * measure from. */
 #define IN_FLIGHT_MARKS 8u
 
 struct in_flight_entry {
     /* The owner; 0: the place is free; -1: its thread has ended. */
     _Atomic int32_t tid;
-    /* NULL: the stream or its context has gone. */
+    /* NULL: the program has destroyed the stream or its context. */
     _Atomic(CUstream) stream;
     /* Under the gate's lock. */
     _Atomic(CUcontext) context;
     /* By the owner: how many calls it has made. */
     _Atomic uint64_t submitted;
-    /* Under `lock`: how many of these are before a mark, or known to be done. */
+    /* Under `lock`: how many of these are covered. */
     _Atomic uint64_t covered;
-    /* Of its calls, those that take no GPU time from others: copies from and to the host, for which the call waits, or not. */
+    /* Of these calls, the ones that take no GPU time from other sessions. */
     struct in_flight_part {
         /* By the owner. */
         _Atomic uint64_t made;
         /* Under `lock`: how many of them are covered. */
         uint64_t covered;
     } apart, copies;
-    /* By the owner: calls until the next mark, but for `quick`; and those of them for which there is nothing to do but to
-     * count them. */
+    /* By the owner: `left` + `quick` calls until the next mark. The `quick` ones come first; they are only counted. */
     uint32_t left, quick;
-    /* By the owner: what is done with the calls since it waited for all of them last; how many it had made by then, and those since
-     * that take no GPU time from others; and how many others it made between the two waits before. */
+    /* By the owner: the kind of the burst that goes on. `burst_from`: what the thread had submitted when it began, plus its
+     * calls since then that are apart, or copies. `burst_calls`: how many other calls the burst before had. */
     enum in_flight_burst burst;
     uint64_t burst_from, burst_began_ns;
     uint32_t burst_calls;
-    /* By the owner: the burst, which is measured, has begun with a copy. */
+    /* By the owner: the burst is measured, and began with a copy. */
     bool is_behind_copy;
-    /* By the owner: how many bursts began; and, under `lock`, how many of these somebody was told of. */
+    /* By the owner: how many bursts began; and, under `lock`, how many of these in_flight_take_done() has counted. */
     _Atomic uint64_t bursts;
     uint64_t bursts_told;
-    /* By the owner: the stream waits for a function of the host behind the last mark. */
+    /* By the owner: behind the last mark, the stream waits for a function of the host. */
     bool is_parted;
-    /* By the owner: how many calls came of late in the time in which one is to be measured; and since when they are counted anew, and
-     * what it had submitted then. */
+    /* By the owner: how many calls came recently in SAMPLE_EVERY_NS; when the current count began, and how many calls the
+     * thread had made by then. */
     uint64_t calls_of_late, counted_ns, counted_at;
-    /* Under `lock`: how many marks are not reached. */
+    /* Under `lock`: how many marks the GPU has not reached. */
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
     atomic_bool stuck;
-    /* Under `lock`: some calls took much less than they did on average, in one of so many reports at least. */
+    /* Under `lock`. Not 0: in one of the last VARIES_REPORTS reports at least, some calls took much less than the average. */
     _Atomic uint16_t varies;
-    /* By the owner: it waited for room when the gate had been closed so many times, less one, and has not found the stream
-     * without work since then; 0: it has. */
+    /* By the owner: the gate's `closings` + 1 when the thread last waited for room. 0: since then it has found the stream
+     * without work. */
     uint32_t held_at;
 
     pthread_mutex_t lock;
-    /* The rest: under `lock`. How long a call's work takes, and how many calls make a mark. */
+    /* From here on, all under `lock`. How long the work of a call takes, and how many calls make a mark. */
     struct work_estimate estimate;
-    /* Of calls that are done and nobody was told of yet. */
+    /* Calls that are done and that in_flight_take_done() has not taken yet. */
     struct in_flight_counts {
-        /* Those between two marks without a gap, and how long the GPU had them, waiting for others included; and those of which
-         * nothing tells, which are taken to be like these. */
+        /* Measured calls, that is those between two marks without a gap, and for how long the GPU had them, waiting for other
+         * sessions included. */
         struct in_flight_told {
             uint64_t calls, ns;
         } told[IN_FLIGHT_PLACES];
+        /* Calls that were not measured. They are taken to be like the measured ones. */
         uint64_t others;
-        /* The least that a call took, by the time of those and the others that were measured with it; and how often that was
-         * measured. */
+        /* The least time that a call took, as the mean between two marks; and how many such means there were. */
         uint64_t least_ns, measured;
     } counts;
-    /* Of late, how many calls were measured and what they took; older ones count half. The few of one report may all be short,
-     * and marks are far apart behind those. Calls that begin a turn are told of, and no others are taken to be like them. */
+    /* The latest measured calls and how long they took; older ones count half. The few calls of one report may all be short,
+     * and long ones come rarely there, as marks are far apart behind short calls. Calls that begin a turn are counted in
+     * reports, but no other calls are taken to be like them. */
     struct in_flight_late {
         double calls, ns;
     } late[IN_FLIGHT_AFRESH];
@@ -159,25 +177,25 @@ struct in_flight_entry {
     uint32_t first;
     /* The driver refused an event. */
     bool unmarkable;
-    /* The last mark was recorded right before a call, to measure this one; which gives the GPU several pieces of work. */
+    /* The last mark was recorded right before a call, to measure that call; and that call gives the GPU several pieces. */
     bool sampling, samples_pieces;
-    /* Where that one stands; and how often the gate had been closed when the last one was measured that was the first of a burst. */
+    /* Where that call stands; and the gate's `closings` when the first call of a burst was last measured. */
     enum in_flight_place sampled_place;
     uint32_t first_at;
-    /* Calls of before, which no mark is behind, were still being done when that mark was recorded. */
+    /* Earlier calls, behind which there was no mark, were not done yet when that mark was recorded. */
     bool samples_behind;
-    /* When the last mark was recorded, when the call behind it returned that it is to measure, and when the last one was seen
-     * reached. */
+    /* When the last mark was recorded, when the call behind it that it is to measure returned, and when a mark was last seen
+     * to be reached. */
     uint64_t recorded_ns, returned_ns, reached_ns;
-    /* The thread was not run while it recorded the last mark: nobody knows when the GPU had it. */
+    /* The thread was descheduled while it recorded the last mark: nobody knows when the GPU had it. */
     bool recorded_late;
     /* When the last mark was seen not to be reached, right before the call that the next mark is for; 0: it was not. */
     uint64_t behind_ns;
-    /* That one was not reached yet, a moment before. */
+    /* The mark of `reached_ns` had been seen not to be reached a moment before, so that time is exact. */
     bool reached_watched;
     struct in_flight_mark ring[IN_FLIGHT_MARKS];
-    /* An event without timing, recorded again and again where nobody but the owner can ask about the stream; and what
-     * was submitted when it was recorded last. */
+    /* An event without timing, which is recorded again and again where only the owner can ask about the stream; and the value
+     * of `submitted` when it was last recorded. */
     CUevent last;
     uint64_t last_at;
     /* By the owner: the next of its entries. */
@@ -185,14 +203,15 @@ struct in_flight_entry {
 };
 #define IN_FLIGHT_ENTRIES 4096u
 
-/* By the owner: one call more was made. */
+/* By the owner: one more call was made. */
 static inline void in_flight_entry_count(struct in_flight_entry *entry)
 {
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->submitted, submitted + 1, memory_order_relaxed);
 }
 
-/* One call more takes no GPU time from others. Before it is counted as a call: cover(). */
+/* By the owner: one more call was made that takes no GPU time from other sessions. Call it before in_flight_entry_count():
+ * cover() relies on that order. */
 static inline void in_flight_entry_count_part(struct in_flight_entry *entry, struct in_flight_part *part)
 {
     uint64_t made = atomic_load_explicit(&part->made, memory_order_relaxed);
@@ -203,7 +222,8 @@ static inline void in_flight_entry_count_part(struct in_flight_entry *entry, str
 struct gate_capture {
     CUstream stream;
     CUcontext context;
-    const struct gate_self *thread; /* whose own stream it is, where the handle does not say */
+    /* The thread, if `stream` is CU_STREAM_PER_THREAD, which is the same handle in all threads. */
+    const struct gate_self *thread;
 };
 #define GATE_CAPTURES 256u
 /* A power of two. */
@@ -214,60 +234,61 @@ struct gate {
     _Alignas(64) _Atomic uint32_t word;
     /* Under `lock`: how many captures are open. */
     _Atomic uint32_t captures;
-    /* The kernel gives no membarrier: threads fence themselves. */
+    /* The kernel has no membarrier: each thread that submits executes a fence itself. */
     atomic_bool fenced;
-    /* By the agent: the process is registered for membarrier's quick form. */
+    /* By the agent: the process is registered for the fast form of membarrier. */
     bool registered;
-    /* The agent waits for the next submission: tell it. */
+    /* The agent waits for the next submission: wake it. */
     atomic_bool resting;
 
-    /* Threads at the closed gate. */
+    /* How many threads wait at the closed gate. */
     _Alignas(64) _Atomic uint32_t waiters;
-    /* Calls that may pass the closed gate. */
+    /* How many calls may pass the closed gate. */
     _Atomic uint32_t steps;
-    /* The process's memory is away, or about to leave: the driver does not know its addresses. By the agent, while the
-     * gate is closed. */
+    /* By the agent, while the gate is closed: the process's memory is away, or about to leave, so the driver does not know its
+     * addresses. */
     atomic_bool is_away;
-    /* Threads that wait for a stream to have room. */
+    /* How many threads wait for room in a stream. */
     _Atomic uint32_t held;
-    /* Threads that wait for a drain to end, to begin a capture. */
+    /* How many threads wait for the end of a drain, to begin a capture. */
     _Atomic uint32_t capture_waiters;
-    /* How long threads waited at the gate, since it was last told. */
+    /* How long threads waited at the gate since the agent last reported it. */
     _Atomic uint64_t waited_ns;
-    /* The same by the length of each wait, as far as nobody was told of it yet. */
+    /* How many waits of each length there were since the agent last reported them. */
     _Atomic uint32_t waits[WAITS_BUCKETS];
-    /* What a stream may have before it when a thread adds to it; and as little as the lease allows. */
+    /* How much work a stream may have before it when a thread adds to it; and the least value that the lease allows. */
     _Atomic uint64_t ahead_ns, ahead_least_ns;
-    /* Many calls are to be measured, as what they take is being found out; and what is measured may be the time of other sessions. */
+    /* Many calls are to be measured, since the daemon is learning what they take; and what is measured may include time that
+     * other sessions had the GPU. */
     atomic_bool measures, has_company;
-    /* The longest that one piece of work took, of late; and when a drain failed last: pieces from before do not count,
-     * as they may have waited for what the gate held. */
+    /* The longest that one piece of work took recently; and when a drain last failed. Pieces from before that do not count,
+     * as they may have waited for work that the gate held back. */
     _Atomic uint64_t longest_ns, stalled_ns;
     /* How often the gate was closed. */
     _Atomic uint32_t closings;
-    /* A bit for each GPU of the policy that has contexts. */
+    /* One bit for each GPU of the policy on which the process has contexts. */
     _Atomic uint64_t gpus;
-    /* The agent is. */
+    /* The agent's thread was started. */
     atomic_bool started;
-    /* The process ends: the gate stays open, and the agent asks the driver nothing more. */
+    /* The process ends: the gate stays open, and the agent no longer asks the driver anything. */
     atomic_bool ended;
 
     /* Tells the agent that something has changed. Set before `word` says that there is a gate. */
     void (*poke)(void);
 
-    /* Never held while anything is waited for. */
+    /* No thread waits for anything while it holds this lock. */
     pthread_mutex_t lock;
     struct gate_capture capturing[GATE_CAPTURES];
     /* Functions that were launched while the gate was paced, by a hash of their handles: their code is loaded. */
     _Atomic(CUfunction) launched[GATE_FUNCTIONS];
-    /* Places used so far. */
+    /* How many places of `threads` and `entries` were used so far. */
     _Atomic uint32_t thread_count, entry_count;
     struct gate_thread threads[GATE_THREADS];
     struct in_flight_entry entries[IN_FLIGHT_ENTRIES];
 };
 _Static_assert(sizeof(struct gate) <= PRIVATE_GATE_BYTES, "it has room in the private area");
 
-/* Where to look for a function first. */
+/* The index in `launched` at which to look for a function first. */
 static inline uint32_t gate_function_place(CUfunction function)
 {
     return (uint32_t)((uint64_t)(uintptr_t)function * UINT64_C(0x9e3779b97f4a7c15) >> 40) % GATE_FUNCTIONS;

@@ -1,5 +1,5 @@
-/* hook_capture.c - what changes which streams there are, whether they are captured, and whose default stream
- * is meant: for the gate and the pace. No memory is charged here. */
+/* hook_capture.c - hooks that tell the gate which streams exist, which are being captured, and which context is current.
+ * They charge no memory. */
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
@@ -34,8 +34,8 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GATE_PER_THREAD,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
 
-/* The capture of a stream that was invalidated ends with an error, one that another stream began not at all.
- */
+/* So the stream is asked rather than the result: an invalidated capture ends with an error, and a capture that another
+ * stream began does not end. */
 #define ENDS_CAPTURE(symbol, form)                                                                           \
     CUresult symbol(CUstream stream, CUgraph *graph)                                                         \
     {                                                                                                        \

@@ -1,4 +1,4 @@
-/* hook_submit.c - the gate in front of every call that gives the GPU work (rows: submit.def). */
+/* hook_submit.c - hooks that put the gate in front of every call that gives the GPU work, one for each row of submit.def. */
 #include "cuda/driver_more.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
@@ -30,7 +30,7 @@
 #define JOIN(a, b) JOINED(a, b)
 #define JOINED(a, b) a##b
 
-/* Where the work goes, by the row's words. A list of launches is counted on its first stream. */
+/* The stream to which the work goes, by the row's word. A list of launches counts on the stream of its first launch. */
 #define STREAM_AT(n) a##n
 #define STREAM_NONE NULL
 #define STREAM_CONFIG (a1 ? a1->hStream : NULL)

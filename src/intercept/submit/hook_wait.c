@@ -1,11 +1,12 @@
-/* hook_wait.c - calls that wait for work, or ask about it, and functions of the host between work: what is measured of a stream ends
- * there. Where a call waits, pools give memory back. */
+/* hook_wait.c - hooks of calls that wait for work, ask about it, or put a function of the host into a stream. A burst
+ * (in_flight.h) ends there. After a call that waits, the charge of pools follows what they reserve by then. */
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-/* `stream`: the one that is meant; NULL: the call does not say, or it is all of them. `what`: of enum in_flight_wait, if it succeeds. */
+/* `stream`: the stream that the call means; NULL: the call does not say, or it means all of them. `what`: the value of enum
+ * in_flight_wait if the call succeeds. */
 #define PARTS(symbol, stream, what, then, parameters, arguments)                                             \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
@@ -20,10 +21,10 @@
     }
 #define WAITS(symbol, stream, what, parameters, arguments)                                                   \
     PARTS(symbol, stream, what, pool_charge_waited(), parameters, arguments)
-/* What is behind a function of the host begins when that has returned, which is no work of the GPU's. */
+/* Work behind a function of the host begins when that has returned, and its time is not the GPU's. */
 #define CALLS_HOST(symbol, stream, parameters, arguments)                                                    \
     PARTS(symbol, stream, HOST, (void)0, parameters, arguments)
-/* One that asks again and again waits as well. */
+/* A program that asks until the answer is yes has waited as well. */
 #define ASKS(symbol, stream, what, type)                                                                     \
     CUresult symbol(type asked)                                                                              \
     {                                                                                                        \

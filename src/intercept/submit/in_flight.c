@@ -1,4 +1,5 @@
-/* What threads do that submit: they count, record marks where these are due, and wait where a stream is full. */
+/* in_flight.c - what a thread does when it submits work: it counts the call, records a mark when one is due, and waits if the
+ * stream is full. */
 #include "intercept/submit/in_flight.h"
 
 #include <time.h>
@@ -9,23 +10,27 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight_entry.h"
 
+/* If no mark is reached for this long plus the longest piece of work, the stream counts as stuck. */
 #define PATIENCE_NS UINT64_C(100000000)
-/* Of calls that come seldom one is measured in each of so long, about: each report tells of some. */
+/* If calls are rare, about one in this time is measured, so that each report covers some. */
 #define SAMPLE_EVERY_NS UINT64_C(5000000)
-/* A small part of a burst's calls so far; and what may be doubled for each mark. */
+/* The divisor for a small part of a number of calls; and the largest number, which may be doubled for each mark without an
+ * overflow. */
 #define PART_OF_BURST 4u
 #define CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
-/* Marks of a burst that is measured as a whole, and one more for each time that it is twice as long; and after so many times the last
- * one's calls, a burst is none. */
+/* A measured burst has this many marks, and one more each time that its number of calls doubles. A thread that has made more
+ * than LONGER_BURST times the calls of its last burst counts as one that does not wait. */
 #define MARKS_OF_BURST 2u
 #define LONGER_BURST 4u
-/* Where what calls take is being found out, so much work is between two marks: an event is recorded in a fraction of that. */
+/* Work between two marks while the daemon is learning what calls take. Recording an event takes a fraction of it. */
 #define MEASURED_NS UINT64_C(50000)
-/* Where calls differ, and what they take is their own: the one that takes long may be seldom. To record a mark takes a hundredth of that. */
+/* Work between two marks if calls differ and there is no company: the long calls may be rare. Recording a mark takes a
+ * hundredth of it. */
 #define VARIED_NS UINT64_C(200000)
 #define SHORTEST_NAP_NS UINT64_C(50000)
 #define LONGEST_NAP_NS UINT64_C(1000000)
-/* So long a capture waits for what other threads gave their own default streams: longer than what no mark is behind takes. */
+/* The longest that a capture waits for what other threads gave their own default streams: longer than work takes that has no
+ * mark yet. */
 #define NAMELESS_MOST_NS UINT64_C(3000000)
 
 static void follow_own(struct gate *gate, struct in_flight_entry *entry, bool is_due)
@@ -37,7 +42,8 @@ static void follow_own(struct gate *gate, struct in_flight_entry *entry, bool is
     own_calls_end(&calls);
 }
 
-/* How many calls come in SAMPLE_EVERY_NS: by the last time that was at least so long, and as soon as more come by a part of these. */
+/* How many calls come in SAMPLE_EVERY_NS, as counted in the last stretch that was at least so long. If more come in the
+ * current stretch, a part of these counts at once. */
 static uint32_t calls_of_late(struct in_flight_entry *entry)
 {
     uint64_t now_ns = monotonic_ns(), passed_ns = now_ns - entry->counted_ns;
@@ -53,7 +59,7 @@ static uint32_t calls_of_late(struct in_flight_entry *entry)
     return calls < 1 ? 1 : calls < CALLS_MOST ? (uint32_t)calls : CALLS_MOST;
 }
 
-/* How many calls are so much work, up to `most`. */
+/* How many calls make `ns` of work, up to `most`. */
 static uint32_t calls_for(const struct in_flight_entry *entry, uint64_t ns, uint32_t most)
 {
     uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate), calls = piece_ns ? ns / piece_ns : most;
@@ -72,8 +78,8 @@ static uint32_t calls_in_burst(const struct in_flight_entry *entry)
     return calls < CALLS_MOST ? (uint32_t)calls : CALLS_MOST;
 }
 
-/* How many calls are to be between two marks. In a burst of calls that come seldom it is more and more, so that there is always room
- * for a mark. */
+/* How many calls there are to be between two marks. `grows`: more for each two marks that are not reached, so that there is
+ * always room for another mark. */
 static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *entry, bool grows)
 {
     uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = calls_of_late(entry);
@@ -87,9 +93,10 @@ static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *ent
     return chunk < calls ? chunk : calls;
 }
 
-/* In a burst that is measured as a whole, of which so many calls were made: the mark before is not to be reached when the next one is
- * recorded. So there are fewer calls between them than the thread makes while the GPU does what is before it; and no more than
- * before, as the burst may end soon. Where the GPU is so little behind that few would fit, it is let fall behind. */
+/* How many calls until the next mark in a measured burst that has `made` calls so far. The GPU should not have reached the
+ * last mark when the next one is recorded. So there are fewer calls between the two than the thread makes while the GPU does
+ * what is before it, and no more than `made`, as the burst may end soon. If the GPU is so little behind the thread that few
+ * calls would fit, `made` calls follow without a mark, so that the GPU falls behind. */
 static uint32_t calls_in_time(const struct in_flight_entry *entry, uint32_t made)
 {
     uint64_t passed_ns = monotonic_ns() - entry->burst_began_ns;
@@ -99,12 +106,12 @@ static uint32_t calls_in_time(const struct in_flight_entry *entry, uint32_t made
     return calls < 1 || calls < made / PART_OF_BURST || calls > made ? made : (uint32_t)calls;
 }
 
-/* How many calls are to be made until the next mark. In a program that leaves its stream idle between calls
- * that is by chance, so that what the marks measure does not keep step with the program's own rhythm. */
+/* How many calls are to be made until the next mark. If the program leaves its stream idle between calls (`sampled`), chance
+ * decides, so that marks do not keep step with the program's own rhythm. */
 static uint32_t calls_to_mark(const struct gate *gate, struct in_flight_entry *entry, bool sampled)
 {
     uint32_t chunk = work_estimate_chunk(&entry->estimate), made = calls_in_burst(entry);
-    if (made > LONGER_BURST * (entry->burst_calls + 1)) /* nobody waits any more */
+    if (made > LONGER_BURST * (entry->burst_calls + 1)) /* the thread no longer waits */
         entry->burst = IN_FLIGHT_BURST_UNKNOWN;
     if (entry->burst == IN_FLIGHT_BURST_SKIPPED)
         return chunk;
@@ -116,22 +123,22 @@ static uint32_t calls_to_mark(const struct gate *gate, struct in_flight_entry *e
     return !sampled || calls == 1 ? calls : 1 + draw(entry) % (2 * calls - 1);
 }
 
-/* Calls that were to be quick are to be looked at. */
+/* The next calls are to take the slow path. */
 static void end_quick(struct in_flight_entry *entry)
 {
     entry->left += entry->quick;
     entry->quick = 0;
 }
 
-/* All calls but the last before the next mark may be. */
+/* All calls before the next mark, except the last, may be quick. */
 static void begin_quick(struct in_flight_entry *entry)
 {
     entry->quick = entry->left - 1;
     entry->left = 1;
 }
 
-/* Up to the thread's next wait all calls are measured, or none of them: so each is by the same chance, whatever its place. `has_waited`:
- * there is nothing before the stream. */
+/* Begin a burst: up to the thread's next wait, all calls are measured or none, so that each is measured with the same
+ * chance, whatever its place. `has_waited`: the stream has nothing before it. */
 static void begin_burst(const struct gate *gate, struct in_flight_entry *entry, bool has_waited)
 {
     uint32_t calls = calls_in_burst(entry), marks = MARKS_OF_BURST;
@@ -157,7 +164,7 @@ static void begin_burst(const struct gate *gate, struct in_flight_entry *entry, 
         begin_quick(entry);
 }
 
-/* Of a call that is to be measured by itself. */
+/* The place of the next call, which is to be measured by itself. */
 static enum in_flight_place place_of_next(const struct gate *gate, struct in_flight_entry *entry)
 {
     uint32_t before = entry->first_at;
@@ -178,8 +185,8 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     guard_lock(&entry->lock);
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     in_flight_settle(gate, entry, false);
-    /* What is before the stream has ended, but for what no mark is behind, or it is apart: a mark here is where the GPU begins with
-     * this call. */
+    /* If no mark is left, and for the first call of a burst in any case, a mark here is reached when the GPU begins with
+     * this call: all that may still be before it is work without a mark, or copies. */
     bool is_first = entry->burst == IN_FLIGHT_BURST_MEASURED && calls_in_burst(entry) == 0;
     bool has_marks = atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0;
     entry->behind_ns = has_marks && !is_first ? monotonic_ns() : 0;
@@ -195,7 +202,7 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     own_calls_end(&calls);
 }
 
-/* The call that was made is the last before a mark. Copies are bounded like other calls, but none of them is measured. */
+/* Whether the call that was made is the last before a mark. Copies are bounded like other calls, but are not measured. */
 static bool is_mark_due(const struct in_flight_entry *entry, uint32_t what)
 {
     if (what & GATE_APART)
@@ -218,7 +225,7 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
     end_quick(entry);
     if (!marks)
         return;
-    /* Nobody may ask about it while a capture is open. */
+    /* While a capture is open, other threads may not ask about the stream. */
     bool is_hidden = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
     bool is_due = is_mark_due(entry, what), sampled = entry->sampling;
     if (is_due || is_hidden)
@@ -245,7 +252,7 @@ void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
         atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
         return;
     own_calls_begin(&calls, NULL);
-    /* No capture begins meanwhile, for which a mark in the legacy stream would be the end. */
+    /* Under the gate's lock no capture begins, which a mark in the legacy stream would invalidate. */
     guard_lock(&gate->lock);
     if (atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0) {
         guard_lock(&entry->lock);
@@ -296,7 +303,7 @@ void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, enum
     guard_end();
 }
 
-/* Whether a thread may put something more before the stream. Under the entry's lock. */
+/* Whether a thread may add work to the stream. Under the entry's lock. */
 static bool has_room(const struct gate *gate, const struct in_flight_entry *entry, uint64_t now_ns)
 {
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
@@ -326,7 +333,7 @@ static void nap(uint64_t ns)
     nanosleep(&time, NULL);
 }
 
-/* How long to look away from a stream that is full. */
+/* How long to sleep until the next look at a full stream. */
 static uint64_t nap_for(const struct gate *gate, const struct in_flight_entry *entry, uint64_t now_ns)
 {
     uint64_t left = in_flight_entry_left_ns(entry, now_ns), enough = in_flight_ahead_ns(gate);
@@ -351,7 +358,7 @@ void in_flight_wait(struct gate *gate)
         uint64_t now_ns = monotonic_ns(), nap_ns = nap_for(gate, entry, now_ns);
         uint32_t marks_before = marks;
         marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
-        if (marks != marks_before) /* it moves */
+        if (marks != marks_before) /* the stream makes progress */
             deadline_ns =
                 now_ns + PATIENCE_NS + atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
         if (now_ns > deadline_ns)
@@ -371,9 +378,9 @@ void in_flight_wait(struct gate *gate)
     }
     atomic_fetch_sub_explicit(&gate->held, 1, memory_order_relaxed);
     own_calls_end(&calls);
-    if (!watched) /* nobody had looked since the work was done: the next mark is as due as it was */
+    if (!watched) /* the thread did not have to wait: the next mark is due when it was */
         return;
-    /* What comes to an idle stream has no mark to be measured from, unless one is put before it. */
+    /* A call that comes to an idle stream can only be measured if a mark is put before it. */
     entry->left = marks == 0 ? 1 : work_estimate_chunk(&entry->estimate);
     entry->held_at = atomic_load_explicit(&gate->closings, memory_order_relaxed) + 1;
 }
@@ -387,8 +394,8 @@ void in_flight_follow_own(struct gate *gate)
     }
 }
 
-/* Whether it is another thread's own default stream, with something before it that no event is behind. Its owner has the
- * lock where it records one. */
+/* Whether the entry is of another thread's own default stream, with work behind which no event stands. If the owner holds the
+ * lock, it is recording one. */
 static bool is_nameless(struct in_flight_entry *entry)
 {
     if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != CU_STREAM_PER_THREAD ||
@@ -399,7 +406,7 @@ static bool is_nameless(struct in_flight_entry *entry)
     return !is_followed;
 }
 
-/* Whether what is before one of those is not done yet. */
+/* Whether one of those streams has work that is not done yet. */
 static bool has_nameless(struct gate *gate)
 {
     bool any = false;

@@ -1,33 +1,34 @@
-/* in_flight.h - how much a process has before the GPUs, and when it is done.
+/* in_flight.h - how much work a process has before the GPUs, and when it is done. gate_area.h has the words.
  *
- * While the gate is paced, every thread counts what it submits to each stream, and after about 0.5 ms of work
- * records an event there: a mark. How many calls that are follows from how long they take, by the GPU's own
- * clock from mark to mark. A thread that would begin another such chunk while there are more than 1.5 ms of work
- * before the stream waits, outside. So a revoked lease ends soon, while the GPU always has the next piece before
- * it, also when a thread is late by a millisecond. Where threads are later than that, as on a machine whose CPUs
- * are all busy, it becomes more, up to 6 ms; and where a thread that had waited does something else for so long that
- * the GPU has nothing to do meanwhile, up to 12 ms.
+ * How much. While the gate is paced, every thread counts what it submits to each stream, and records an event there, a
+ * mark, after about 0.5 ms of work. How many calls that are follows from how long they take from mark to mark, by the
+ * GPU's own clock. A thread that would begin another such chunk while the stream has more than 1.5 ms of work before it
+ * waits, outside the gate. So a revoked lease ends soon, and still the GPU always has the next piece before it, even if
+ * a thread is late by a millisecond. The bound grows in two cases: up to 6 ms if threads wake up later than that, as on
+ * a machine whose CPUs are all busy; and up to 12 ms if a thread that had waited for room then does something else for
+ * so long that the GPU runs out of work.
  *
- * Marks also tell how long the process had work before the GPU. From a mark to the next, where that one was
- * recorded before the first was reached, the GPU had no gap. Where the stream is idle between calls, one call
- * chosen by chance has a mark right before it and one right after: the others are taken to take as long as such
- * calls do on average. Where calls come seldom that is one in 5 ms, so that each report tells of some.
+ * For how long. If a mark was recorded before the GPU had reached the mark before it, the GPU had no gap between the
+ * two. In a stream that is idle between calls, single calls chosen by chance get one mark right before them and one
+ * right after. The other calls are taken to be like these on average. Where calls are rare, one is measured about every
+ * 5 ms, so that each report covers some.
  *
- * Most programs wait for their stream again and again, and what they give it in between is alike each time: a burst, the first call of
- * which may take a hundredth of what the last one takes. Whoever measured some calls of it would take the others to be like them. So all
- * calls of a burst are measured, with marks ever further apart, or none of them, by chance. A burst ends where the thread waits, or asks
- * and learns that all is done, or puts a function of the host in between. A copy from or to the host is not a call of it, as it takes no
- * GPU time from others: in a burst that is measured, there are marks between copies and what is behind them.
+ * Bursts. Most programs wait for their stream again and again, and what they submit in between, a burst, is much the same
+ * each time. The first call of a burst may take a hundredth of what the last one takes, so a few measured calls would
+ * say nothing about the others. Therefore chance decides whether all calls of a burst are measured, with marks further
+ * and further apart, or none of them. A burst ends when the thread waits for its stream, when it asks and learns that
+ * all is done, and at a function of the host. A copy from or to the host is not a call of the burst, as it takes no GPU
+ * time from others: in a measured burst there are marks between copies and the calls behind them.
  *
- * What is not marked is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
- * into a stream of the program: an event in the legacy stream would make other streams wait for each other,
- * which a program whose streams wait for values of each other could not survive.
+ * Asking. Work without a mark is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
+ * into a stream of the program: an event in the legacy stream would make other streams wait for each other, and a
+ * program whose streams wait for values from each other would then hang. No thread can ask about another thread's own
+ * default stream: the legacy stream, which waits for it, is asked instead.
  *
- * While a capture is open, nobody asks the streams, since one of them may be captured: the thread that submits puts an
- * event without timing behind each call, one for the entry, recorded again and again. About a thread's own default stream
- * no other thread can ask: the legacy stream, which waits for it, is asked instead. A thread that waits at the closed
- * gate has put such an event there. All of this stands between
- * cuThreadExchangeStreamCaptureMode(RELAXED) and its restore. */
+ * Captures. While a capture is open, nobody asks the streams, since one of them may be the captured one. Instead the
+ * thread that submits puts an event without timing behind each call: one event for each entry, recorded again and again.
+ * A thread puts such an event into its own default stream before it waits at the closed gate. All these calls to the
+ * driver are made between cuThreadExchangeStreamCaptureMode(RELAXED) and its restore. */
 #pragma once
 
 #include "base/clock.h"
@@ -35,83 +36,90 @@
 
 /* --- For threads that submit (gate.c) -------------------------------------------------------------- */
 
-/* Whether this thread's stream has enough before it: then call in_flight_wait(), outside. */
+/* Whether this thread's stream has enough work before it. If so, go outside and call in_flight_wait(). */
 bool in_flight_is_full(struct gate *gate, CUstream stream);
-/* Wait until the stream of in_flight_is_full() has room, the gate changes, or it has taken too long. */
+/* Wait until the stream of in_flight_is_full() has room, the gate changes, or its marks have not come in time. */
 void in_flight_wait(struct gate *gate);
 
-/* Inside, after in_flight_is_full(): the call that follows, of several pieces of work or of one, may be one to measure by
- * itself. Not where code may be loaded in it, which is not the GPU's work. */
+/* Inside, after in_flight_is_full(): if the call that follows is to be measured by itself, record a mark before it.
+ * `has_pieces`: that call gives the GPU several pieces of work. Not for a call in which code may be loaded, as that time is
+ * not the GPU's work. */
 void in_flight_begin_sample(struct gate *gate, bool has_pieces);
 
-/* Before the thread waits: in a burst that is measured, what is behind the last mark ends with another one, since the next will be late. */
+/* Before the thread waits: in a measured burst, put a mark behind the calls since the last mark, since the next mark would
+ * come too late. */
 void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry);
-/* The same before a copy that is not waited for, where there are other calls behind the last mark, and the other way round. */
+/* The same before a copy that the call does not wait for, if there are other calls behind the last mark; and before another
+ * call, if there are only copies. */
 void in_flight_begin_part(struct gate *gate, struct in_flight_entry *entry, bool is_copy);
 
-/* A call was made. `marks`: it counts towards a mark; not where it is apart. `what`: enum gate_inside. Inside. */
+/* Inside: a call was made. `marks`: it counts towards a mark, unless it is apart. `what`: bits of enum gate_inside. */
 void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t what);
 
-/* Outside, around a call that waits for this thread's stream; NULL: for the one that it gave work last. The first answers with that,
- * or NULL where there is nothing to do. */
+/* Outside: around a call that waits for this thread's stream. `stream` NULL: the stream to which the thread submitted last.
+ * The first function returns the entry to pass to the second, or NULL if there is nothing to do. */
 enum in_flight_wait {
     IN_FLIGHT_WAIT_ALL,  /* all that the thread gave the stream is done */
-    IN_FLIGHT_WAIT_SOME, /* it may be: the driver is asked */
-    IN_FLIGHT_WAIT_HOST, /* the stream waits, for the host */
+    IN_FLIGHT_WAIT_SOME, /* it may be done: the driver is asked */
+    IN_FLIGHT_WAIT_HOST, /* the stream waits for a function of the host */
 };
 struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream);
 void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, enum in_flight_wait wait);
 
-/* Note what of this thread's work is done: it is going to load code, and then nobody can ask. */
+/* Note which of this thread's work is done. The thread calls it before it loads code, since nobody can ask meanwhile. */
 void in_flight_look_at_own(struct gate *gate);
 
 /* Put an event behind what this thread has submitted to its own default stream, which no other thread can ask about. */
 void in_flight_follow_own(struct gate *gate);
 
-/* Before a capture begins: what other threads gave their own default streams, with no event behind it, is waited for, since
- * nobody can ask about it while the capture is open. Not where that takes long. */
+/* Before a capture begins: wait for what other threads gave their own default streams if no event stands behind it, since
+ * nobody can ask about it while the capture is open. Waits no longer than 3 ms. */
 void in_flight_wait_for_nameless(struct gate *gate);
 
-/* Whether a stream is being captured; or, of the legacy stream, one that it would wait for: then nothing can
- * be put into it either, and to try would invalidate that capture (cuda.h 13.0, cuStreamIsCapturing). */
+/* Whether `stream` is being captured. For the legacy stream, also whether a stream is that it would wait for: then nothing
+ * can be put into the legacy stream either, and trying to would invalidate that capture (cuda.h 13.0,
+ * cuStreamIsCapturing). */
 bool in_flight_is_capturing(CUstream stream);
 
 void in_flight_thread_ended(int32_t tid);
 
 /* --- For others ------------------------------------------------------------------------------------ */
 
-/* Under the gate's lock: put an event behind all that has none. */
+/* Under the gate's lock: put an event behind all work that has none. */
 void in_flight_follow_all(struct gate *gate);
 
-/* Whether anything that was submitted is not known to be done. Does not ask the driver. */
+/* Whether there is work that is not known to be done. Does not ask the driver. */
 bool in_flight_has_work(struct gate *gate);
 /* Whether all that was submitted is done. */
 bool in_flight_is_finished(struct gate *gate);
-/* How many streams have something that is not done, of each thread that uses them; no more than `most`. Of these, `computing` have more
- * than copies from or to the host. */
+/* How many streams have work that is not done, up to `most`; a stream counts once for each thread that uses it. `computing`:
+ * how many of these have more than copies from or to the host. */
 uint32_t in_flight_streams(struct gate *gate, uint32_t most, uint32_t *computing);
 
-/* How long what was submitted should still take, about; UINT64_MAX where that is not known. */
+/* About how long the work in flight should still take; UINT64_MAX: unknown. */
 uint64_t in_flight_left_ns(struct gate *gate);
 
-/* How many calls there were; only differences mean something. */
+/* How many calls were submitted; only differences mean something. */
 uint64_t in_flight_submitted(struct gate *gate);
 
-/* What was done since the last question: how many calls, and how long the GPUs had their work, the waiting for
- * others included; copies from and to the host are left out. Streams that work side by side count each for itself: `streams` is how many
- * there were, or still have work. `least_ns`: what a call took at least, of those that were measured, by `measured` marks. `unmeasured` calls
- * are taken to be like those that were measured by themselves; `is_guess`: these are few, and differ. `unreached`: so many more calls
- * are not known to be done. */
+/* What was done since the last in_flight_take_done(). Copies from and to the host are left out. */
 struct in_flight_done {
+    /* For how long the GPUs had the work, waiting for other sessions included, and how many calls it was. The time of streams
+     * that work side by side is added up. */
     uint64_t ns, calls;
+    /* The least time that a measured call took, and how many measurements between two marks there were. */
     uint64_t least_ns, measured;
+    /* How many streams had work done, or still have some. */
     uint32_t streams;
+    /* Of `calls`, those that were not measured and are taken to be like the measured ones; and how many more calls are not
+     * known to be done. */
     uint64_t unmeasured, unreached;
+    /* The measured calls were few, and differ. */
     bool is_guess;
 };
 struct in_flight_done in_flight_take_done(struct gate *gate);
-/* Calls may take another time from now on, as the neighbours have changed: those that are not measured are not taken to be like those
- * of before. */
+/* Calls may take a different time from now on, since the neighbours have changed: calls that are not measured are no longer
+ * taken to be like those measured before. */
 void in_flight_forget_late(struct gate *gate);
 
 /* Before the program destroys a stream or a context. */

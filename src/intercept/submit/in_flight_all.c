@@ -1,4 +1,5 @@
-/* What is asked about all of the process's entries, and what becomes of them as streams and contexts go. */
+/* in_flight_all.c - questions about all entries of the process, and what becomes of entries when streams and contexts are
+ * destroyed. */
 #include "intercept/submit/in_flight_entry.h"
 
 #include "intercept/resolve/guard.h"
@@ -38,7 +39,7 @@ bool in_flight_has_work(struct gate *gate)
     return false;
 }
 
-/* Before the agent asks the driver of its own accord. False, with nothing begun, once the process ends. */
+/* Before the agent asks the driver. False, with nothing begun: the process ends. */
 static bool begin_asking(struct gate *gate, struct own_calls *calls)
 {
     guard_lock(&gate->lock);
@@ -56,7 +57,7 @@ static void end_asking(struct gate *gate, struct own_calls *calls)
     guard_unlock(&gate->lock);
 }
 
-/* An entry that has something that is not done. Its owner, where it has the lock, puts more before the GPU. */
+/* Of an entry with work that is not done: whether it has more than copies. If its owner holds the lock, it is submitting. */
 static bool is_computing(struct in_flight_entry *entry)
 {
     if (!guard_trylock(&entry->lock))
@@ -71,7 +72,7 @@ uint32_t in_flight_streams(struct gate *gate, uint32_t most, uint32_t *computing
     uint32_t streams = 0;
     struct own_calls calls;
     *computing = 0;
-    if (gate_is_loading(gate)) /* who asks now may wait for as long as that takes */
+    if (gate_is_loading(gate)) /* to ask now could take as long as the loading */
         return *computing = in_flight_has_work(gate);
     if (!begin_asking(gate, &calls))
         return 0;
@@ -128,12 +129,13 @@ uint64_t in_flight_submitted(struct gate *gate)
     return sum;
 }
 
-/* So many calls for each one that was measured, and so many times what the quickest of these took, make a guess. */
+/* A report is a guess if it has more than GUESS_CALLS unmeasured calls for each measured one, and if the measured calls took
+ * more than GUESS_TIMES as long on average as the shortest of them. */
 #define GUESS_CALLS 8u
 #define GUESS_TIMES 4u
-/* After so many that were measured, those before count half. */
+/* After so many measured calls, earlier ones count half. */
 #define LATE_CALLS 64.0
-/* Calls differ where one took less than this part of the mean. */
+/* Calls differ if one took less than this part of the mean. They are then taken to differ for so many reports. */
 #define ALIKE_PART 0.8
 #define VARIES_REPORTS 500u
 
@@ -150,7 +152,8 @@ static double mean_ns(const struct in_flight_late *late, double unknown_ns)
     return late->calls > 0 ? late->ns / late->calls : unknown_ns;
 }
 
-/* Once is enough for long: the calls that take long may be so seldom that hardly any is measured by chance. */
+/* Calls that differed once are taken to differ for many reports: the long calls may be so rare that chance measures hardly
+ * any. */
 static void note_variety(struct in_flight_entry *entry, const struct in_flight_counts *counts)
 {
     const struct in_flight_late *within = &entry->late[IN_FLIGHT_WITHIN];
@@ -172,7 +175,7 @@ static struct in_flight_told told_of_all(const struct in_flight_counts *counts)
     return sum;
 }
 
-/* How many of the calls of which nothing tells are the first of a burst. */
+/* How many of the calls that were not measured are the first of a burst. */
 static uint64_t other_firsts(const struct in_flight_entry *entry, const struct in_flight_counts *counts)
 {
     uint64_t bursts = atomic_load_explicit(&entry->bursts, memory_order_relaxed) - entry->bursts_told;
@@ -191,7 +194,7 @@ static uint64_t others_ns(const struct in_flight_entry *entry, const struct in_f
                       others * mean_ns(within, mean_ns(first, unknown_ns)));
 }
 
-/* What an entry has to tell, with what is reached by now. Under its lock. */
+/* Under the entry's lock: add what the entry has counted, up to the marks that are reached by now, to `done`. */
 static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct in_flight_done *done)
 {
     if (!gate_is_loading(gate) && atomic_load_explicit(&entry->marks, memory_order_relaxed) &&
@@ -245,7 +248,7 @@ void in_flight_forget_late(struct gate *gate)
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
         if (!guard_trylock(&entry->lock))
-            continue; /* these few are not forgotten */
+            continue; /* this entry keeps what it measured */
         in_flight_forget_late_of(entry);
         guard_unlock(&entry->lock);
     }
@@ -277,7 +280,7 @@ void in_flight_forget_stream(struct gate *gate, CUstream stream)
         if (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream)
             continue;
         if (!capturing)
-            in_flight_entry_follow_other(gate, entry); /* what is before it goes on without it */
+            in_flight_entry_follow_other(gate, entry); /* the work goes on after the stream is destroyed */
         if (!in_flight_entry_is_followed(entry))
             atomic_store_explicit(&entry->covered,
                                   atomic_load_explicit(&entry->submitted, memory_order_relaxed),

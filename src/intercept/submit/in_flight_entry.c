@@ -1,4 +1,4 @@
-/* The places of entries: whose they are, and which stream of which context they stand for. */
+/* in_flight_entry.c - entries: which thread owns one, and which stream of which context it is for. */
 #include "intercept/submit/in_flight_entry.h"
 
 #include "intercept/resolve/guard.h"
@@ -16,7 +16,7 @@ static CUcontext context_of(CUstream stream)
     return context;
 }
 
-/* A place that nobody owns, or one of a thread that has ended and whose work is done. */
+/* Take a place that is free, or that belongs to a thread that has ended and whose work is done. NULL: there is none. */
 static struct in_flight_entry *take_place(struct gate *gate, int32_t tid)
 {
     for (uint32_t i = 0; i < IN_FLIGHT_ENTRIES; i++) {
@@ -52,7 +52,7 @@ void in_flight_entry_drop_events(struct in_flight_entry *entry)
     atomic_store_explicit(&entry->marks, 0, memory_order_relaxed);
 }
 
-/* One of this thread's whose stream has gone and whose work is done, or a new one. Under the gate's lock. */
+/* Under the gate's lock: an entry of this thread whose stream was destroyed and whose work is done, or a new entry. */
 static struct in_flight_entry *free_entry(struct gate *gate)
 {
     struct gate_self *self = &gate_self;
@@ -103,7 +103,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
 
 struct in_flight_entry *gate_find_entry(struct gate_self *self, CUstream stream)
 {
-    bool is_default = in_flight_is_default(stream); /* else it is of one context, whatever the current one */
+    bool is_default = in_flight_is_default(stream); /* any other stream belongs to one context only */
     CUcontext context = self->context;
     if (is_default && !context)
         return NULL;

@@ -1,9 +1,9 @@
-/* in_flight_entry.h - what the parts of in_flight.h share: entries, their marks, and what these tell.
+/* in_flight_entry.h - what the files that implement in_flight.h share: entries, their marks, and what marks tell.
  *
- * in_flight.c         what threads do that submit
- * in_flight_entry.c   an entry's place, by thread, stream and context
+ * in_flight.c         what a thread does when it submits work
+ * in_flight_entry.c   which entry belongs to which thread, stream and context
  * in_flight_marks.c   events in streams, and what is learned from them
- * in_flight_all.c     what is asked about all of the process's entries */
+ * in_flight_all.c     questions about all entries of the process */
 #pragma once
 
 #include "intercept/submit/gate.h"
@@ -20,13 +20,13 @@ static inline bool in_flight_entry_is_covered(const struct in_flight_entry *entr
            atomic_load_explicit(&entry->submitted, memory_order_relaxed);
 }
 
-/* Whether anything of it is not known to be done: calls, or marks alone. */
+/* Whether the entry has calls that are not known to be done, or marks that are not reached. */
 static inline bool in_flight_entry_is_open(const struct in_flight_entry *entry)
 {
     return !in_flight_entry_is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed);
 }
 
-/* Calls that no mark is behind, and that are not known to be done; and how many of these are copies. */
+/* How many calls are not covered; and how many of these are copies. */
 static inline uint64_t in_flight_entry_unmarked(const struct in_flight_entry *entry)
 {
     return atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
@@ -38,7 +38,7 @@ static inline uint64_t in_flight_entry_unmarked_copies(const struct in_flight_en
     return atomic_load_explicit(&entry->copies.made, memory_order_acquire) - entry->copies.covered;
 }
 
-/* Whether this thread made it. */
+/* Whether this thread owns the entry. */
 static inline bool in_flight_entry_is_own(const struct in_flight_entry *entry)
 {
     const struct gate_thread *thread = gate_self.thread;
@@ -51,7 +51,7 @@ static inline CUcontext in_flight_entry_context(const struct in_flight_entry *en
     return atomic_load_explicit(&entry->context, memory_order_relaxed);
 }
 
-/* Calls that are not measured are not taken to be like those of before. Under the entry's lock. */
+/* Under the entry's lock: calls that are not measured are no longer taken to be like those measured before. */
 static inline void in_flight_forget_late_of(struct in_flight_entry *entry)
 {
     for (unsigned i = 0; i < IN_FLIGHT_AFRESH; i++)
@@ -60,47 +60,47 @@ static inline void in_flight_forget_late_of(struct in_flight_entry *entry)
 
 /* --- in_flight_entry.c ----------------------------------------------------------------------------- */
 
-/* This thread's entry for a stream; NULL where the driver knows no such stream, or the places are used up. */
+/* This thread's entry for `stream`; NULL: the driver does not know the stream, or all places are taken. */
 struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream);
 
 /* Under the gate's lock. */
 void in_flight_entry_drop_events(struct in_flight_entry *entry);
 
-/* --- in_flight_marks.c: under the entry's lock, but for the last three -------------------- */
+/* --- in_flight_marks.c: under the entry's lock, except the last three ------------------------------ */
 
-/* Record a mark, in the entry's context. Returns whether there is one now. */
+/* Record a mark, in the entry's context. False: the ring is full, or the driver refused the event. */
 bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream stream);
 
-/* Whether the newest mark is not reached yet: what was submitted since then came in time. */
+/* Whether the newest mark is not reached yet, so that what was submitted since then came in time. */
 bool in_flight_entry_is_behind(const struct in_flight_entry *entry);
 
-/* Take out the marks that are reached. `watched`: the oldest was not, a moment ago. */
+/* Take out the marks that are reached. `watched`: a moment ago, the oldest was not reached. */
 void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool watched);
 
-/* Calls are done. `measured_ns`: how long their work took, 0 where nothing tells. */
+/* `calls` are done. `measured_ns`: how long their work took; 0: it was not measured. */
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
                           enum in_flight_place place);
 
-/* Calls that are not known to be done: a mark right before a call stands for none. And without copies. */
+/* How many calls are not known to be done (a mark with no call before it counts as none); and the same without copies. */
 uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry);
 uint64_t in_flight_entry_computing(const struct in_flight_entry *entry);
 
-/* How long what is marked should still take. */
+/* How long the work before the marks should still take. */
 uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t now_ns);
 
-/* What a stream may have before it when a thread adds to it; and as little as the lease allows. */
+/* How much work a stream may have before it when a thread adds to it; and the least value of that which the lease allows. */
 uint64_t in_flight_ahead_ns(const struct gate *gate);
 uint64_t in_flight_ahead_least_ns(const struct gate *gate);
 
-/* Whether an event is behind all that was submitted: then nobody needs to ask the stream. */
+/* Whether an event stands behind all that was submitted, so that nobody needs to ask the stream. */
 bool in_flight_entry_is_followed(const struct in_flight_entry *entry);
 
-/* Put an event behind what was submitted, where none is: a mark if one `is_due` and there is room, else the one without
- * timing. With the entry's lock, which it gives back. */
+/* Put an event behind what was submitted if none stands there: a mark if one `is_due` and the ring has room, else the event
+ * without timing. Called with the entry's lock, which it releases. */
 void in_flight_entry_follow(struct gate *gate, struct in_flight_entry *entry, bool is_due);
-/* Not a mark, and if the entry's lock can be had: its owner may hold it while it records a mark, which takes long where
- * the stream is full. */
+/* The same, but never a mark, and only if the entry's lock is free: the owner may hold the lock while it records a mark,
+ * which takes long if the stream is full. */
 void in_flight_entry_follow_other(struct gate *gate, struct in_flight_entry *entry);
 
-/* Whether all of it is done. Under the gate's lock. */
+/* Under the gate's lock: whether all work of the entry is done. False also if another thread holds the entry's lock. */
 bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry);

@@ -1,16 +1,17 @@
-/* Marks: events in streams, and what they tell of the work between them. */
+/* in_flight_marks.c - marks: events in streams, and what they tell of the work between them. */
 #include "intercept/submit/in_flight_entry.h"
 
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
-/* To record a mark takes less, unless the thread is not run. */
+/* Recording a mark takes less than this, unless the thread is descheduled meanwhile. */
 #define RECORD_MOST_NS UINT64_C(50000)
-/* The first of several pieces begins after such a part of the time in which they are handed over, about. */
+/* Of a call with several pieces, the first piece begins after about one third of the time that the call takes. */
 #define WAY_OF_PIECES 3u
-/* A gap that is so small a part of what is measured does not matter. */
+/* A gap of at most one eighth of the measured time does not matter. */
 #define GAP_PART 8u
+/* A longer piece of work does not count for `longest_ns`. */
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
 
 bool in_flight_is_capturing(CUstream stream)
@@ -48,7 +49,7 @@ bool in_flight_entry_is_behind(const struct in_flight_entry *entry)
     return marks > 0 && real(cuEventQuery)(newest->event) == CUDA_ERROR_NOT_READY;
 }
 
-/* Record an event, which is made the first time. The driver that refuses one is not asked again. */
+/* Record an event, and make it first if there is none. After the driver has refused one, it is not asked again. */
 static bool put(struct in_flight_entry *entry, CUevent *event, unsigned flags, CUstream stream)
 {
     if (entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
@@ -59,7 +60,7 @@ static bool put(struct in_flight_entry *entry, CUevent *event, unsigned flags, C
     return !entry->unmarkable;
 }
 
-/* How long a gap before the calls that the next mark is for is not worth mentioning. */
+/* The longest gap before the calls of the next mark that does not matter. */
 static uint64_t gap_most_ns(const struct in_flight_entry *entry, uint64_t submitted)
 {
     uint64_t calls = submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed);
@@ -67,16 +68,17 @@ static uint64_t gap_most_ns(const struct in_flight_entry *entry, uint64_t submit
     return ns && ns < RECORD_MOST_NS ? ns : RECORD_MOST_NS;
 }
 
-/* How long the call was under way to the GPU that is measured by itself. Of several pieces, the first may begin at any moment
- * meanwhile. */
+/* How long the call that is measured by itself was on its way to the GPU. Of several pieces, the first may begin at any
+ * moment of that time. */
 static uint64_t way_ns(const struct in_flight_entry *entry)
 {
     uint64_t ns = entry->returned_ns - entry->recorded_ns;
     return entry->samples_pieces ? ns / WAY_OF_PIECES : ns;
 }
 
-/* The stream was found without work. Where the thread had waited for room before that, and nobody had closed the gate meanwhile,
- * it was kept from running ahead of what it does on the CPU: it may have more, unless the lease says how much. */
+/* The stream was found without work. If the thread had waited for room before that, and the gate was not closed meanwhile,
+ * then the bound kept the thread from running ahead of what it does on the CPU. So the bound grows, unless the lease sets
+ * it. */
 static void note_gap(struct gate *gate, struct in_flight_entry *entry)
 {
     bool was_held = entry->held_at == atomic_load_explicit(&gate->closings, memory_order_relaxed) + 1;
@@ -86,10 +88,10 @@ static void note_gap(struct gate *gate, struct in_flight_entry *entry)
                               memory_order_relaxed);
 }
 
-/* How many of so many calls, which are covered now, are of that part. */
+/* `calls` are covered now: how many of them belong to `part`. */
 static uint32_t cover(struct in_flight_part *part, uint64_t calls)
 {
-    /* Their owner counts them before it counts them as calls. */
+    /* The owner counts a call here before it counts it in `submitted`. */
     uint64_t made = atomic_load_explicit(&part->made, memory_order_acquire) - part->covered;
     made = made < calls ? made : calls;
     part->covered += made;
@@ -106,12 +108,12 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     uint64_t now_ns = monotonic_ns();
     bool is_sample = entry->sampling, is_behind = in_flight_entry_is_behind(entry),
          was_late = entry->recorded_late;
-    /* A short piece may be done while the next is on its way: what is between them is no longer than that. */
+    /* A short piece may be done while the next is on its way to the GPU. The gap between them is no longer than that. */
     bool was_behind = entry->behind_ns && now_ns - entry->behind_ns < gap_most_ns(entry, submitted);
     if (!is_behind && !was_behind)
         note_gap(gate, entry);
     bool has_way = is_sample && !is_behind;
-    /* Where the GPU came to the mark before while the call was on its way, nobody knows for how long it waited for it. */
+    /* If the GPU reached the mark before while the call was on its way, nobody knows how long the GPU waited for the call. */
     bool is_vague = has_way && entry->samples_behind;
     mark->lead_ns = has_way ? way_ns(entry) : 0;
     entry->sampling = false;
@@ -159,7 +161,7 @@ void in_flight_entry_follow(struct gate *gate, struct in_flight_entry *entry, bo
         bool pushed =
             current != in_flight_entry_context(entry) && own_calls_push(in_flight_entry_context(entry));
         if (is_due && atomic_load_explicit(&entry->marks, memory_order_relaxed) > IN_FLIGHT_MARKS / 2)
-            in_flight_settle(gate, entry, false); /* for room */
+            in_flight_settle(gate, entry, false); /* to make room in the ring */
         if ((stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream)) &&
             !(is_due && in_flight_mark(gate, entry, stream)) && !in_flight_entry_is_followed(entry))
             put_last(entry, stream);
@@ -188,8 +190,8 @@ uint64_t in_flight_ahead_ns(const struct gate *gate)
     return ns < least_ns ? least_ns : ns;
 }
 
-/* How long the GPU took from the mark before to this one, both reached; 0 where nobody can tell. The GPU's
- * own clock knows no thread that was not run for a moment. */
+/* How long the GPU took from the mark before to this one, which are both reached; 0: unknown. The GPU's own clock is not
+ * disturbed when a thread is descheduled for a moment. */
 static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in_flight_mark *mark)
 {
     const struct in_flight_mark *before =
@@ -217,21 +219,20 @@ void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_
     counts->told[place].ns += measured_ns;
 }
 
-/* Calls that it is the first behind, but for those that are apart. */
+/* How many calls stand between the mark before and this one, without those that are apart. */
 static uint32_t work_of(const struct in_flight_mark *mark)
 {
     return mark->pieces - mark->apart;
 }
 
-/* A mark is reached: how long its pieces took says how many there should be. `watched`: it was not, a moment
- * ago. */
+/* A mark is reached: learn from the time that its pieces took. `watched`: a moment ago, it was not reached. */
 static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
                   uint64_t now_ns, bool watched)
 {
     uint64_t pieces = work_of(mark), computing = pieces - mark->copies, measured = measured_ns(entry, mark),
              took_ns = measured;
-    /* By our own clock, where that is all there is: the GPU began with them when it was seen to end what was
-     * before, or when they came to an idle stream. */
+    /* If the GPU's clock does not tell, take our own: the GPU began with the pieces when it was seen to end what was before
+     * them, or when they came to an idle stream. */
     bool follows = mark->queued && !mark->sample && !mark->apart;
     uint64_t began_ns = follows ? entry->reached_ns : mark->recorded_ns;
     if (!took_ns && watched && (follows ? entry->reached_watched : mark->pieces == 1) && now_ns > began_ns)
@@ -262,7 +263,7 @@ void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool wat
         learn(gate, entry, mark, monotonic_ns(), watched);
         entry->first = (entry->first + 1) % IN_FLIGHT_MARKS;
         atomic_store_explicit(&entry->marks, marks - 1, memory_order_relaxed);
-        watched = false; /* it may have been reached long before */
+        watched = false; /* the next mark may have been reached long before */
     }
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
 }
@@ -282,21 +283,21 @@ uint64_t in_flight_entry_left_ns(const struct in_flight_entry *entry, uint64_t n
                                  now_ns > from_ns ? now_ns - from_ns : 0, others);
 }
 
-/* Another thread's own default stream has no name: the legacy stream, which waits for it, is asked instead. */
+/* There is no handle for another thread's own default stream: ask the legacy stream, which waits for it. */
 static CUstream stream_to_ask(const struct in_flight_entry *entry)
 {
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     return stream == CU_STREAM_PER_THREAD && !in_flight_entry_is_own(entry) ? CU_STREAM_LEGACY : stream;
 }
 
-/* Whether what was submitted is done, where no mark is behind all of it. */
+/* Whether what was submitted is done, if no mark stands behind all of it. */
 static bool is_reached(const struct gate *gate, const struct in_flight_entry *entry)
 {
     CUstream stream = stream_to_ask(entry);
     if (in_flight_entry_is_followed(entry))
         return real(cuEventQuery)(entry->last) != CUDA_ERROR_NOT_READY;
     if (atomic_load_explicit(&gate->captures, memory_order_relaxed) || !real(cuStreamQuery))
-        return false; /* asking might end a capture */
+        return false; /* asking might invalidate a capture */
     return !stream || real(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY;
 }
 
@@ -323,11 +324,11 @@ bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry)
 {
     if (!in_flight_entry_is_open(entry))
         return true;
-    /* As for in_flight_entry_follow_other(). */
+    /* Only try, as in in_flight_entry_follow_other(). */
     if (!guard_trylock(&entry->lock))
         return false;
     bool pushed = own_calls_push(in_flight_entry_context(entry));
-    bool finished = !pushed || is_finished(gate, entry); /* a context that has gone has nothing to do */
+    bool finished = !pushed || is_finished(gate, entry); /* a context that was destroyed has no work */
     if (pushed)
         own_calls_pop();
     guard_unlock(&entry->lock);

@@ -3,10 +3,11 @@
 #define CHUNKS_AHEAD 3u
 #define CHUNKS_AHEAD_MOST 6u
 #define CHUNK_MOST 1024u
-/* The estimate is a mean: so many calls weigh as much as all that was known before. */
+/* The estimate is a mean in which all earlier calls together weigh as much as this many calls. */
 #define CALLS_BEFORE 7u
-/* Of its part above the least, what a stream may have before it loses with each wait that was not too long; and where the lease
- * bounds it, since somebody else's latency counts more than what the GPU idles for a thread that is late. */
+/* With each wait that was not too long, the bound on what a stream may have before it loses one in this many parts of what
+ * it has above its least value. It loses more where the lease sets a lower value, since the latency of another session then
+ * counts more than the GPU's idling because of a late thread. */
 #define AHEAD_DECAY 256u
 #define AHEAD_DECAY_BOUNDED 64u
 
@@ -28,7 +29,7 @@ void work_estimate_measured(struct work_estimate *estimate, uint64_t pieces, uin
     uint64_t piece_ns = work_estimate_piece_ns(estimate), chunk = work_estimate_chunk(estimate);
     uint64_t each_ns = took_ns / pieces ? took_ns / pieces : 1;
     uint64_t mean_ns = (piece_ns * CALLS_BEFORE + each_ns * pieces) / (CALLS_BEFORE + pieces);
-    /* Where the program left a gap, it measures too much: believe in growth step by step. */
+    /* If the program left a gap, `took_ns` is too much, so the estimate at most doubles. */
     piece_ns = !piece_ns ? each_ns : mean_ns > 2 * piece_ns ? 2 * piece_ns : mean_ns ? mean_ns : 1;
     uint64_t chunks = ahead_ns <= 2 * AHEAD_LEAST_NS ? CHUNKS_AHEAD : CHUNKS_AHEAD_MOST;
     uint64_t fitting = ahead_ns / chunks / piece_ns;
@@ -49,7 +50,7 @@ uint64_t work_estimate_left_ns(const struct work_estimate *estimate, uint64_t pi
     uint64_t piece_ns = work_estimate_piece_ns(estimate);
     if (piece_ns * pieces > passed_ns)
         return piece_ns * pieces - passed_ns + piece_ns * others;
-    return passed_ns / pieces * others; /* they take longer than was thought: so may the others */
+    return passed_ns / pieces * others; /* `pieces` take longer than the estimate, so `others` may too */
 }
 
 uint64_t work_estimate_ahead(uint64_t ns, uint64_t least_ns, bool dry)
