@@ -110,7 +110,7 @@ static int parse(int count, char **words, struct options *options)
             fputs(usage, stdout);
             exit(0);
         } else {
-            fprintf(stderr, "gpu-check: '%s' is no option, or has no proper value\n%s", word, usage);
+            fprintf(stderr, "gpu-check: '%s' is not an option, or has no proper value\n%s", word, usage);
             return 2;
         }
     }

@@ -277,7 +277,7 @@ static json_t *ask(const char *verb, const char *argument)
         fail_and_end("'gpuslice %s %s --json' failed", verb, argument ? argument : "");
     json_t *object = json_loads(text, 0, &error);
     if (!object)
-        fail_and_end("'gpuslice %s %s --json' is no JSON", verb, argument ? argument : "");
+        fail_and_end("'gpuslice %s %s --json' is not JSON", verb, argument ? argument : "");
     return object;
 }
 

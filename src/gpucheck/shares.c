@@ -134,7 +134,8 @@ void check_shares(const struct check *check)
     if (!(kept && is_accounted) && accounted[0] > 0 && accounted[1] > 0 && cpus_are_busy())
         not_run("the CPUs were busy with something else");
     if (!kept)
-        fail("sessions of %s and %s got %.1f and %.1f %% of the GPU's time (one alone without us: %.1f)",
+        fail("sessions of %s and %s got %.1f and %.1f %% of the GPU's time (one alone without GPU Slice: "
+             "%.1f)",
              split->shares[0], split->shares[1], got[0], got[1], alone);
     if (!is_accounted)
         fail("the daemon counts %.1f and %.1f %% of the GPU's time for sessions of %s and %s", accounted[0],

@@ -126,7 +126,7 @@ static int read_result(struct reading *reading, const json_t *result, struct err
     const json_t *gpu = find_gpu(reading->gpus, device);
     uint64_t bytes = 0, cores = 100;
     if (!gpu)
-        return error_set(error, ENODEV, NULL, "device '%.80s' is no GPU of this node", device);
+        return error_set(error, ENODEV, NULL, "device '%.80s' is not a GPU of this node", device);
     const char *uuid = session_text(gpu, "uuid");
     int has_bytes = consumed(result, "memory", &bytes, error);
     int has_cores = has_bytes < 0 ? has_bytes : consumed(result, "cores", &cores, error);

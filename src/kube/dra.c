@@ -51,7 +51,7 @@ static void notify_status(void *context, struct grpc_call *call, const uint8_t *
     Kubelet__RegistrationStatus *status = kubelet__registration_status__unpack(NULL, bytes, message);
     Kubelet__Empty empty = KUBELET__EMPTY__INIT;
     if (!status) {
-        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is no RegistrationStatus");
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is not a RegistrationStatus");
         return;
     }
     dra->is_registered = status->plugin_registered;

@@ -208,7 +208,7 @@ static void get_preference(void *context, struct grpc_call *call, const uint8_t 
     if (request && parts && pointers)
         message_answer(call, &answer.base);
     else
-        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is no PreferredAllocationRequest");
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is not a PreferredAllocationRequest");
     for (size_t i = 0; parts && i < count; i++)
         free(parts[i].devices);
     free(parts);

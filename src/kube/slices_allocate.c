@@ -250,7 +250,7 @@ void slices_allocate(void *context, struct grpc_call *call, const uint8_t *messa
                                  .call = call,
                                  .request = kubelet__allocate_request__unpack(NULL, bytes, message)};
     if (!job->request) {
-        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is no AllocateRequest");
+        grpc_call_end(call, GRPC_INVALID_ARGUMENT, "this is not an AllocateRequest");
         free(job);
         return;
     }

@@ -12,7 +12,7 @@ static int take_memory(json_t *body, const char *value, struct error *error)
     uint64_t bytes;
     int result = units_parse_bytes(value, &bytes, error);
     if (result == 0 && (bytes == 0 || bytes > INT64_MAX))
-        result = error_set(error, ERANGE, NULL, "'%.40s' is no memory limit; expected one above 0", value);
+        result = error_set(error, ERANGE, NULL, "'%.40s' is not a memory limit; expected one above 0", value);
     if (result == 0)
         json_object_set_new(body, "memory_bytes", json_integer((json_int_t)bytes));
     return result;
@@ -34,7 +34,7 @@ static int take_priority(json_t *body, const char *value, struct error *error)
     for (size_t i = 0; i < sizeof(priorities) / sizeof(priorities[0]); i++)
         if (strcmp(priorities[i], value) == 0)
             return json_object_set_new(body, "priority", json_string(value));
-    return error_set(error, EINVAL, NULL, "'%.40s' is no priority; expected low, normal, high or critical",
+    return error_set(error, EINVAL, NULL, "'%.40s' is not a priority; expected low, normal, high or critical",
                      value);
 }
 

@@ -20,13 +20,14 @@ static int parse_object(const char *body, size_t bytes, json_t **document, struc
     json_error_t problem;
     *document = bytes ? json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &problem) : json_object();
     if (!*document)
-        return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is no JSON: %.200s (line %d, column %d)",
-                         problem.text, problem.line, problem.column);
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "the body is not JSON: %.200s (line %d, column %d)", problem.text, problem.line,
+                         problem.column);
     if (json_is_object(*document))
         return 0;
     json_decref(*document);
     *document = NULL;
-    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is no JSON object; expected {...}");
+    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is not a JSON object; expected {...}");
 }
 
 static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, uint64_t *bytes,

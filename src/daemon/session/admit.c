@@ -74,7 +74,8 @@ int admit_choose_when_full(const struct daemon *daemon, struct session_request *
         return error_set(
             error, EINVAL, "ERR_BAD_REQUEST",
             "the session's memory %s leave the card by --oversubscribe, and --when-full is %s; expected one "
-            "of them, or both to say the same. To wait in line for a session whose memory can leave, use "
+            "of them, or both to say the same. To wait in the queue for a session whose memory can leave, "
+            "use "
             "--oversubscribe --wait",
             can_move ? "can" : "cannot", when_full_name(request->when_full));
     if (!request->has_when_full && !request->has_engine && !request->wait) {

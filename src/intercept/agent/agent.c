@@ -166,7 +166,7 @@ static void *agent_main(void *unused)
         if (!agent.connection.open && monotonic_ns() >= next_try_ns) {
             int result = agent_reach_daemon();
             if (result < 0)
-                report_debug("no word with the daemon about the GPUs' time: %s", strerror(-result));
+                report_debug("cannot reach the daemon about the GPUs' time: %s", strerror(-result));
             else
                 agent_move_met(gate);
             next_try_ns = monotonic_ns() + TRY_AGAIN_NS;

@@ -57,7 +57,7 @@ static int read_row(const char *key, const char *value, read_amount *read, struc
     row->by_uuid = gpu_uuid_parse(key, row->uuid);
     if (!row->by_uuid) {
         if (units_parse_number(key, UINT32_MAX, &index, NULL) < 0)
-            return error_set(error, EINVAL, NULL, "'%s' is no GPU; write its index or its UUID (GPU-...)",
+            return error_set(error, EINVAL, NULL, "'%s' is not a GPU; write its index or its UUID (GPU-...)",
                              key);
         row->index = (uint32_t)index;
     }
