@@ -41,7 +41,7 @@ static int find_label(const struct daemon *daemon, const char *text, unsigned *g
             "GPU %s is in MIG mode; name one of its instances, like %s, as GET /v1/gpus lists them", text,
             instance->label);
     return error_set(error, ENOENT, "ERR_GPU_NOT_FOUND",
-                     "there is not a GPU %.40s; there are %u, counted from 0", text, daemon->gpu_count);
+                     "there is no GPU %.40s; there are %u, counted from 0", text, daemon->gpu_count);
 }
 
 int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struct error *error)
