@@ -135,8 +135,10 @@ uint64_t in_flight_submitted(struct gate *gate)
 #define GUESS_TIMES 4u
 /* After so many measured calls, earlier ones count half. */
 #define LATE_CALLS 64.0
-/* Calls differ if one took less than this part of the mean. They are then taken to differ for so many reports. */
+/* Calls differ if one took less than this part of the mean, and this much less besides, since a single call is not measured more
+ * exactly. They are then taken to differ for so many reports. */
 #define ALIKE_PART 0.8
+#define NOISE_NS 10000.0
 #define VARIES_REPORTS 500u
 
 static void note_late(struct in_flight_late *late, struct in_flight_told told)
@@ -158,7 +160,7 @@ static void note_variety(struct in_flight_entry *entry, const struct in_flight_c
 {
     const struct in_flight_late *within = &entry->late[IN_FLIGHT_WITHIN];
     uint16_t varies = atomic_load_explicit(&entry->varies, memory_order_relaxed);
-    if (counts->measured && (double)counts->least_ns < ALIKE_PART * mean_ns(within, 0))
+    if (counts->measured && (double)counts->least_ns + NOISE_NS < ALIKE_PART * mean_ns(within, 0))
         varies = VARIES_REPORTS;
     else if (varies)
         varies--;
