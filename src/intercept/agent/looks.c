@@ -32,6 +32,14 @@ static void keep(double *of_late, double ns)
     *of_late += ns - *of_late / OF_LATE;
 }
 
+/* Take the looks since the last count, each of which stands for `each_ns`, and what streams reported, into the memory. */
+static void remember(struct looks *looks, double each_ns, uint64_t told_ns)
+{
+    keep(&looks->any_ns, looks->busy * each_ns);
+    keep(&looks->seen_ns, looks->streams * each_ns);
+    keep(&looks->told_ns, (double)told_ns);
+}
+
 /* The factor to apply to the time for which looks saw work. If marks told clearly less than looks saw, the streams waited
  * for each other, which marks do not count. The missing time was then at the same time as another stream's work. */
 static double right_part(const struct looks *looks)
@@ -61,11 +69,8 @@ uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns
     if (looks->count < LOOKS_LEAST)
         return apart_ns(looks, passed_ns, told_ns);
     double each_ns = (double)passed_ns / looks->count;
-    if (!is_guess) {
-        keep(&looks->any_ns, looks->busy * each_ns);
-        keep(&looks->seen_ns, looks->streams * each_ns);
-        keep(&looks->told_ns, (double)told_ns);
-    }
+    if (!is_guess)
+        remember(looks, each_ns, told_ns);
     double busy_ns = looks->busy * each_ns * right_part(looks);
     return busy_ns < (double)passed_ns ? (uint64_t)busy_ns : passed_ns;
 }
@@ -73,9 +78,7 @@ uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns
 uint64_t looks_apart_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
 {
     double each_ns = looks->count ? (double)passed_ns / looks->count : 0;
-    keep(&looks->any_ns, looks->busy * each_ns);
-    keep(&looks->seen_ns, looks->streams * each_ns);
-    keep(&looks->told_ns, (double)told_ns);
+    remember(looks, each_ns, told_ns);
     return apart_ns(looks, passed_ns, told_ns);
 }
 

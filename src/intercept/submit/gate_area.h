@@ -121,8 +121,8 @@ struct in_flight_entry {
     struct in_flight_part {
         /* By the owner. */
         _Atomic uint64_t made;
-        /* Under `lock`: how many of them are covered. */
-        uint64_t covered;
+        /* Written under `lock`, and read by the owner without it: how many of them are covered. */
+        _Atomic uint64_t covered;
     } apart, copies;
     /* By the owner: `left` + `quick` calls until the next mark. The `quick` ones come first; they are only counted. */
     uint32_t left, quick;

@@ -111,9 +111,8 @@ uint64_t in_flight_left_ns(struct gate *gate)
                 return UINT64_MAX;
             continue;
         }
-        uint64_t unmarked = atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
-                            atomic_load_explicit(&entry->covered, memory_order_relaxed);
-        uint64_t entry_ns = in_flight_entry_left_ns(entry, now_ns) + unmarked * piece_ns;
+        uint64_t entry_ns =
+            in_flight_entry_left_ns(entry, now_ns) + in_flight_entry_unmarked(entry) * piece_ns;
         guard_unlock(&entry->lock);
         most_ns = entry_ns > most_ns ? entry_ns : most_ns;
     }

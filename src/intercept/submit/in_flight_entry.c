@@ -92,8 +92,12 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     entry->bursts_told = atomic_load_explicit(&entry->bursts, memory_order_relaxed);
     entry->is_behind_copy = entry->is_parted = false;
     in_flight_forget_late_of(entry);
-    entry->apart.covered = atomic_load_explicit(&entry->apart.made, memory_order_relaxed);
-    entry->copies.covered = atomic_load_explicit(&entry->copies.made, memory_order_relaxed);
+    atomic_store_explicit(&entry->apart.covered,
+                          atomic_load_explicit(&entry->apart.made, memory_order_relaxed),
+                          memory_order_relaxed);
+    atomic_store_explicit(&entry->copies.covered,
+                          atomic_load_explicit(&entry->copies.made, memory_order_relaxed),
+                          memory_order_relaxed);
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     atomic_store_explicit(&entry->varies, 0, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);

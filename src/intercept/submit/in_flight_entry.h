@@ -35,7 +35,8 @@ static inline uint64_t in_flight_entry_unmarked(const struct in_flight_entry *en
 
 static inline uint64_t in_flight_entry_unmarked_copies(const struct in_flight_entry *entry)
 {
-    return atomic_load_explicit(&entry->copies.made, memory_order_acquire) - entry->copies.covered;
+    return atomic_load_explicit(&entry->copies.made, memory_order_acquire) -
+           atomic_load_explicit(&entry->copies.covered, memory_order_relaxed);
 }
 
 /* Whether this thread owns the entry. */

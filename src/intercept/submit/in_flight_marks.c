@@ -92,9 +92,10 @@ static void note_gap(struct gate *gate, struct in_flight_entry *entry)
 static uint32_t cover(struct in_flight_part *part, uint64_t calls)
 {
     /* The owner counts a call here before it counts it in `submitted`. */
-    uint64_t made = atomic_load_explicit(&part->made, memory_order_acquire) - part->covered;
+    uint64_t covered = atomic_load_explicit(&part->covered, memory_order_relaxed);
+    uint64_t made = atomic_load_explicit(&part->made, memory_order_acquire) - covered;
     made = made < calls ? made : calls;
-    part->covered += made;
+    atomic_store_explicit(&part->covered, covered + made, memory_order_relaxed);
     return (uint32_t)made;
 }
 
