@@ -119,7 +119,7 @@ static bool is_robbed(const struct arbiter_session *session)
 static void find_due(struct arbiter_session *session)
 {
     double owed = arbiter_owed(session);
-    bool is_needy = !session->is_dense && session->needy_until > session->arbiter->now;
+    bool is_needy = arbiter_is_needy(session);
     session->is_robbed = is_robbed(session);
     bool is_outrun = session->is_robbed || is_outranked(session);
     if (owed <= 0 || (!is_outrun && (!is_needy || is_at_cost_of_others(session))))

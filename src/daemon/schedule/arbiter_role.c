@@ -20,8 +20,13 @@
  * is not. */
 #define DENSE_RATIO 0.95
 #define LIGHT_RATIO 0.88
-/* A session must look dense for this long before it counts as dense: bursts do not. */
+/* A session must look dense for this long before it counts as dense: bursts do not. Each time that it looks light
+ * again within SETTLED_NS, it was a burst after all, and in company twice as long is needed the next time, up to
+ * DENSE_MOST_NS. A program that was dense for longer was no service with many requests at once, and how it fared before as a guest
+ * says nothing any more. */
 #define DENSE_NS 40000000.0
+#define DENSE_MOST_NS 320000000.0
+#define SETTLED_NS UINT64_C(1000000000)
 /* A session must look light for this long before it counts as not dense; and how much of that a turn that it gave
  * back counts. */
 #define LIGHT_NS 100000000.0
@@ -41,37 +46,9 @@
 #define DOUBT_FIRST_NS UINT64_C(2000000000)
 /* A cost that was found to have changed is measured once more after this. */
 #define CONFIRM_NS UINT64_C(50000000)
-/* A guest is needy when it is this far behind its minimum; but not within this time of being measured for the first
- * time, in which it lost some. */
-#define NEEDY_NS 40000000.0
-#define NEEDY_AFTER_NS UINT64_C(100000000)
-/* For how long a needy guest takes turns, and the bound for doubling that each next time. */
-#define NEEDY_FIRST_NS UINT64_C(4000000000)
-#define NEEDY_MOST_NS UINT64_C(64000000000)
-/* A guest takes what others lack if it uses more than its minimum, or than GUEST_LITTLE if that is more, by
- * GUEST_BEYOND. */
-#define GUEST_LITTLE 0.1
-#define GUEST_BEYOND 0.02
 #define SMOOTH_NS 500000000.0
 #define GAP_MAX_NS 5000000.0
 #define LATE_MOST_NS 1000000000.0
-
-void arbiter_forget_need(struct arbiter_session *session)
-{
-    session->needy_for = session->donor_for = NEEDY_FIRST_NS;
-    session->needy_until = session->donor_until = 0;
-}
-
-void arbiter_try_open(const struct arbiter_session *gone)
-{
-    uint64_t now = gone->arbiter->now;
-    if (!gone->takes_turns || now - gone->came_at < NEEDY_FIRST_NS)
-        return;
-    for (struct arbiter_session *at = gone->arbiter->sessions; at; at = at->next) {
-        at->needy_until = at->needy_until < now ? at->needy_until : now;
-        at->donor_until = at->donor_until < now ? at->donor_until : now;
-    }
-}
 
 void arbiter_forget(struct arbiter_session *session)
 {
@@ -88,6 +65,7 @@ void arbiter_forget(struct arbiter_session *session)
     arbiter_forget_need(session);
     arbiter_favour_begin(session);
     session->density = 1;
+    session->dense_after_ns = DENSE_NS;
     session->progress = 1;
     session->late_ns = 0;
     session->dense_ns = session->light_ns = session->gave_back_ns = 0;
@@ -108,15 +86,27 @@ static void smooth(double *value, double now, double passed)
 void arbiter_note_progress(struct arbiter_session *session, double part, double passed)
 {
     smooth(&session->progress, part, passed);
+    arbiter_count_turns(session, passed, part, 0);
+}
+
+static void forget_dense_time(struct arbiter_session *session)
+{
+    session->dense_ns = session->dense_used_ns = session->dense_idle_ns = 0;
 }
 
 static void set_dense(struct arbiter_session *session, bool is_dense)
 {
     if (session->is_dense == is_dense)
         return;
+    if (!is_dense && session->arbiter->now - session->dense_at >= SETTLED_NS) {
+        arbiter_forget_need(session);
+        session->dense_after_ns = DENSE_NS;
+    }
+    if (is_dense && session->lease == LEASE_GUEST && session->dense_after_ns < DENSE_MOST_NS)
+        session->dense_after_ns *= 2;
     session->is_dense = is_dense;
+    session->dense_at = session->arbiter->now;
     session->light_ns = 0;
-    arbiter_forget_need(session);
 }
 
 /* Dense programs leave the GPU idle too, when their threads were not run for a moment. */
@@ -138,8 +128,10 @@ static void see_turn(struct arbiter_session *session, double passed, bool gave_b
     session->gave_back_ns += gave_back ? GAVE_BACK_NS : -passed;
     if (session->gave_back_ns < 0)
         session->gave_back_ns = 0;
-    if (gave_back)
+    if (gave_back) {
+        forget_dense_time(session);
         see_light(session, GAVE_BACK_NS);
+    }
     if (session->gave_back_ns < LIGHT_NS)
         return;
     session->gave_back_ns = 0;
@@ -185,8 +177,9 @@ static bool looks_dense(struct arbiter_session *session, struct told told, bool 
     double idle_most_ns = (1 - DENSE_RATIO) * counts_ns;
     bool is_little = !is_alone && session->dense_used_ns < DENSE_USED * session->dense_ns;
     if (is_little || session->dense_idle_ns > idle_most_ns + longest_piece(session))
-        session->dense_ns = session->dense_used_ns = session->dense_idle_ns = 0;
-    return session->dense_ns >= DENSE_NS && session->dense_idle_ns <= idle_most_ns;
+        forget_dense_time(session);
+    double after_ns = is_alone ? DENSE_NS : session->dense_after_ns;
+    return session->dense_ns >= after_ns && session->dense_idle_ns <= idle_most_ns;
 }
 
 /* Judge by the stretch what the session is like. */
@@ -209,11 +202,6 @@ static void judge(struct arbiter_session *session, struct told told, bool is_alo
         told.busy = always;
     if (looks_dense(session, told, is_alone) || (!was_known && is_alone && busy >= UNKNOWN_RATIO))
         set_dense(session, true);
-}
-
-static bool meets(const struct arbiter_session *a, const struct arbiter_session *b)
-{
-    return a != b && (a->gpus & b->gpus);
 }
 
 /* Whether a guest of a higher priority is on the session's GPUs. Measuring the session would close that guest's
@@ -255,6 +243,7 @@ void arbiter_doubt(struct arbiter_session *session)
 {
     uint64_t soon = session->arbiter->now + DOUBT_FIRST_NS;
     session->is_doubted = true;
+    session->dense_after_ns = DENSE_NS;
     session->doubt_every = DOUBT_FIRST_NS;
     if (session->doubt_at > soon)
         session->doubt_at = soon;
@@ -276,6 +265,14 @@ static void judge_guest(struct arbiter_session *session, double busy, double pro
                         double whole, bool is_alone)
 {
     double promised = (double)session->share.min / SHARE_WHOLE;
+    if (is_alone)
+        session->as_guest = (struct pace){0};
+    else
+        arbiter_count_guest(session, whole, progress * passed / whole, session->seen.calls);
+    if (arbiter_is_content(session)) {
+        progress = fmax(progress, promised);
+        session->owed_ns = fmin(session->owed_ns, 0);
+    }
     arbiter_note_progress(session, progress * passed / whole, whole);
     arbiter_owe(session, (promised - progress) * passed);
     if (!is_alone && 1 - busy < promised && !is_guest_above_others(session))
@@ -402,6 +399,7 @@ void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed
         arbiter_charge_guest(session, spent, busy_ns, is_alone);
     else
         session->spent_ns += spent;
+    arbiter_count_turns(session, 0, 0, calls);
     session->lease_busy_ns += busy_ns;
     session->seen.has_company |= !is_alone;
     session->seen.busy_ns += busy_ns;
@@ -454,39 +452,6 @@ void arbiter_learn_turn(struct arbiter_session *session, bool gave_back)
 
 /* --- Roles ----------------------------------------------------------------------------------------- */
 
-/* Have a guest take turns because others lack what it takes: for twice as long each time that this happens again
- * soon. */
-static void give_for_others(struct arbiter_session *session)
-{
-    uint64_t now = session->arbiter->now, until = session->donor_until;
-    if (until && now >= until && now - until > NEEDY_MOST_NS)
-        session->donor_for = NEEDY_FIRST_NS;
-    else if (until && now >= until && session->donor_for < NEEDY_MOST_NS)
-        session->donor_for *= 2;
-    session->donor_until = now + session->donor_for;
-}
-
-/* The part of a GPU's time that a guest keeps from others. Work that needs several GPUs occupies each of them while
- * it waits for another. */
-static double taken_by(const struct arbiter_session *guest)
-{
-    return has_several_gpus(guest) ? guest->share_busy : guest->share_used;
-}
-
-/* `robbed` does not get what was promised to it: have the guests that take more than was promised to them take
- * turns. */
-static void find_donors(struct arbiter_session *robbed)
-{
-    struct arbiter *arbiter = robbed->arbiter;
-    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
-        double promised = (double)at->share.min / SHARE_WHOLE;
-        if (!meets(at, robbed) || at->takes_turns)
-            continue;
-        if (taken_by(at) > (promised > GUEST_LITTLE ? promised : GUEST_LITTLE) + GUEST_BEYOND)
-            give_for_others(at);
-    }
-}
-
 /* Whether a dense session of a higher priority wants the GPU. */
 static bool is_below_a_dense_one(const struct arbiter_session *session)
 {
@@ -498,14 +463,9 @@ static bool is_below_a_dense_one(const struct arbiter_session *session)
 
 static bool should_take_turns(struct arbiter_session *session)
 {
-    uint64_t now = session->arbiter->now;
-    if (session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS && now >= session->needy_until &&
-        now - session->known_at >= NEEDY_AFTER_NS) {
-        session->needy_until = now + session->needy_for;
-        session->needy_for *= session->needy_for < NEEDY_MOST_NS ? 2 : 1;
-    }
-    return !session->is_known || session->is_dense || session->understates || now < session->needy_until ||
-           now < session->donor_until || is_below_a_dense_one(session);
+    bool does_for_a_while = arbiter_takes_turns_for_a_while(session);
+    return !session->is_known || session->is_dense || session->understates || does_for_a_while ||
+           is_below_a_dense_one(session);
 }
 
 /* What the session used in turns says nothing about what it takes from others as a guest. */
@@ -532,6 +492,6 @@ void arbiter_find_roles(struct arbiter *arbiter)
         else if (!at->takes_turns && took_turns)
             leave_turns(at);
         if (at->takes_turns && at->is_backlogged && missing(at) >= ROBBED_NS)
-            find_donors(at);
+            arbiter_find_donors(at);
     }
 }

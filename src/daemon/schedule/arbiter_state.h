@@ -6,6 +6,7 @@
  * arbiter_cost.c    knows what calls cost
  * arbiter_beside.c  guesses what a session used beside others
  * arbiter_role.c    learns what sessions are like, and says which of them take turns
+ * arbiter_need.c    says which guests take turns for a while
  * arbiter_favour.c  says whether others hold still for a session's bursts
  * arbiter_audit.c   says which session is measured again when all charges together are wrong
  * arbiter_doubt.c   compares what agents say with what the daemon sees
@@ -164,6 +165,11 @@ struct beside {
     bool is_unexplained;
 };
 
+/* How a session fared for `ns`: its speed as a part of its speed alone, times the time; and its calls. */
+struct pace {
+    double ns, speed_ns, calls;
+};
+
 /* How well a session used the time in which others held still for its bursts, since `from`. */
 struct favour {
     uint64_t from;
@@ -244,9 +250,12 @@ struct arbiter_session {
     struct solo_cost cost;
     bool is_known, is_dense;
     uint64_t known_at; /* for the first time */
+    uint64_t dense_at; /* when it was last found dense, or not dense any more */
     /* How long it has looked dense; of that, what it used, and how long it had no work. And how long it has looked
      * light since it last looked dense. */
     double dense_ns, dense_used_ns, dense_idle_ns, light_ns;
+    /* How long it must look dense beside others until it counts as dense. */
+    double dense_after_ns;
     /* Grows with each turn that it gives back, and falls by the length of each that it does not. */
     double gave_back_ns;
     /* How much of its allowance of measuring turns (all other gates closed) it has taken; and how much it may take,
@@ -274,6 +283,10 @@ struct arbiter_session {
      * the next time. */
     bool takes_turns;
     uint64_t needy_until, needy_for, donor_until, donor_for;
+    /* Until when it is not needy, since turns did not help it; and for how long the next time. */
+    uint64_t content_until, content_for;
+    /* How it fared of late as a guest beside others; and in turns, since it was last found needy. */
+    struct pace as_guest, in_turns;
 
     /* Failed drains in a row, and when the next one is tried. */
     unsigned tries;
@@ -370,6 +383,12 @@ static inline bool has_several_gpus(const struct arbiter_session *session)
 static inline bool has_several_processes(const struct arbiter_session *session)
 {
     return session->processes && session->processes->next;
+}
+
+/* Whether these are two sessions that have GPUs in common. */
+static inline bool meets(const struct arbiter_session *a, const struct arbiter_session *b)
+{
+    return a != b && (a->gpus & b->gpus);
 }
 
 /* The process may have work before the GPU, and its session's lease lasts for it. */
@@ -514,11 +533,6 @@ void arbiter_forget(struct arbiter_session *session);
 /* Other processes of the session run than before: one came, ended, was stopped or goes on. So its calls may cost
  * something else now. */
 void arbiter_doubt(struct arbiter_session *session);
-/* How the session fared as a guest says nothing any more. */
-void arbiter_forget_need(struct arbiter_session *session);
-/* The session's last process has gone. If it took turns and had been there for 4 seconds or more, all sessions that
- * take turns only for a while are tried as guests again. */
-void arbiter_try_open(const struct arbiter_session *gone);
 /* Begin a new stretch of time, of which the session's reports are summed up. */
 void arbiter_watch(struct arbiter_session *session);
 /* A process reported: it had work for `most_ns`, and so many calls were done. `busy_ns`: what of that is its
@@ -532,6 +546,27 @@ void arbiter_note_progress(struct arbiter_session *session, double part, double 
 void arbiter_learn_turn(struct arbiter_session *session, bool gave_back);
 /* Find out which sessions take turns now. */
 void arbiter_find_roles(struct arbiter *arbiter);
+
+/* --- arbiter_need.c -------------------------------------------------------------------------------- */
+
+/* How the session fared as a guest says nothing any more. */
+void arbiter_forget_need(struct arbiter_session *session);
+/* The session's last process has gone. If it took turns and had been there for 4 seconds or more, all sessions that
+ * take turns only for a while are tried as guests again. */
+void arbiter_try_open(const struct arbiter_session *gone);
+/* Whether the session takes turns because it got less than its minimum as a guest. */
+bool arbiter_is_needy(const struct arbiter_session *session);
+/* Whether the session is as fast as a guest as it was in turns. */
+bool arbiter_is_content(const struct arbiter_session *session);
+/* For `passed_ns`, the session's speed was this part of its speed alone, and it made so many calls: as a guest beside
+ * others, and in turns. */
+void arbiter_count_guest(struct arbiter_session *session, double passed_ns, double speed, double calls);
+void arbiter_count_turns(struct arbiter_session *session, double passed_ns, double speed, double calls);
+/* `robbed` does not get what was promised to it: have the guests that take more than was promised to them take
+ * turns. */
+void arbiter_find_donors(struct arbiter_session *robbed);
+/* Whether the session, which may be a guest otherwise, takes turns now: for its own sake, or for others'. */
+bool arbiter_takes_turns_for_a_while(struct arbiter_session *session);
 
 /* --- arbiter_favour.c ------------------------------------------------------------------------------ */
 

@@ -76,16 +76,36 @@ static bool has_work(const struct member *member)
     return member->world->now >= member->idle_until;
 }
 
+/* By chance, for that number: 0 to 1. */
+static double drawn_for(const struct member *member, uint64_t number)
+{
+    uint64_t hash = (number + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(member - member->world->members);
+    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
+    return (double)(hash >> 11) / 0x1p53;
+}
+
 /* Of its piece with that number. */
 static uint64_t length_of(const struct member *member, uint64_t number)
 {
     const struct program *program = &member->program;
-    uint64_t hash = (number + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(member - member->world->members);
-    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
     if (!program->piece_most_ns)
         return program->piece_ns;
     double orders = log((double)program->piece_most_ns / (double)program->piece_ns);
-    return (uint64_t)((double)program->piece_ns * exp(orders * (double)(hash >> 11) / 0x1p53));
+    return (uint64_t)((double)program->piece_ns * exp(orders * drawn_for(member, number)));
+}
+
+/* Its burst is done: when does the next one begin? */
+static void end_burst(struct member *member)
+{
+    const struct program *program = &member->program;
+    uint64_t now = member->world->now;
+    member->pieces = 0;
+    member->idle_until = now + program->idle_ns;
+    if (!program->every_ns)
+        return;
+    member->asked_at = member->asked ? member->asked_at : now;
+    member->asked_at += (uint64_t)(-log(1 - drawn_for(member, member->asked++)) * (double)program->every_ns);
+    member->idle_until = member->asked_at > now ? member->asked_at : now;
 }
 
 static uint64_t longest_of(const struct program *program)
@@ -99,10 +119,8 @@ static void submit(struct member *member)
     uint64_t ahead_ns = member->ahead_ns ? member->ahead_ns : AHEAD_NS;
     while (has_work(member) && member->in_flight_ns < ahead_ns + program->piece_ns) {
         if (program->burst && member->pieces == program->burst) {
-            if (member->in_flight_ns == 0) {
-                member->pieces = 0;
-                member->idle_until = member->world->now + program->idle_ns;
-            }
+            if (member->in_flight_ns == 0)
+                end_burst(member);
             return;
         }
         uint64_t ns = length_of(member, member->submitted++);
@@ -280,10 +298,8 @@ static void live(struct member *member)
         hear(member, &mail);
     if (member->gate_open && !(member->flags & WIRE_LEASE_STILL))
         submit(member);
-    else if (member->program.burst && member->pieces == member->program.burst && member->in_flight_ns == 0) {
-        member->pieces = 0;
-        member->idle_until = member->world->now + member->program.idle_ns;
-    }
+    else if (member->program.burst && member->pieces == member->program.burst && member->in_flight_ns == 0)
+        end_burst(member);
     tend(member);
     member->had_work = member->in_flight_ns > 0;
 }

@@ -544,6 +544,49 @@ static void what_was_lost_while_it_was_measured_makes_no_guest_needy(void **stat
     assert_int_equal(turns, 0);
 }
 
+/* Requests by chance, of 0.6 ms, that keep the GPU busy for 24 % of the time. */
+static const struct program a_service = {.piece_ns = 600000, .burst = 1, .every_ns = 2500000};
+
+/* For what part of the time the session takes turns. */
+static double part_in_turns(const struct arbiter_session *session, uint64_t ns)
+{
+    unsigned turns = 0, looks = 0;
+    for (; looks < ns / (10 * MS); looks++) {
+        world_run(&world, 10 * MS);
+        turns += arbiter_session_takes_turns(session);
+    }
+    return (double)turns / looks;
+}
+
+/* Its requests take longer than alone, and all of them are answered. In turns they would be no more, and the other program would have
+ * 42 % of the GPU, not 74 %. */
+static void a_service_that_answers_all_its_requests_is_a_guest(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    const struct member *service = world_add(&world, "60%", NORMAL, a_service);
+    world_add(&world, "15%..100%", NORMAL, (struct program){.piece_ns = 1500000, .burst = 4, .idle_ns = 900000});
+    world_run(&world, 10 * SECOND);
+    assert_true(part_in_turns(service->session, 40 * SECOND) <= 0.3);
+    run_and_measure(10 * SECOND, percent);
+    assert_near(percent[0], 24, 1);
+    assert_true(percent[1] >= 70);
+}
+
+/* More of them come than it can answer as a guest. */
+static void a_service_that_cannot_answer_all_its_requests_takes_turns(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    struct program busy = a_service;
+    busy.every_ns = 1000000;
+    world_add(&world, "80%", NORMAL, busy);
+    world_add(&world, "15%..100%", NORMAL, (struct program){.piece_ns = 1500000, .burst = 4, .idle_ns = 900000});
+    world_run(&world, 2 * SECOND);
+    for (unsigned second = 0; second < 20; second++) {
+        run_and_measure(SECOND, percent);
+        assert_true(percent[0] >= 0.8 * 60 - 1);
+    }
+}
+
 /* In its turns the GPU is idle for most of the time. */
 static void what_a_light_session_was_not_promised_goes_to_the_busy_one(void **state)
 {
@@ -1433,6 +1476,8 @@ int main(void)
         T(a_cost_that_others_of_its_calls_had_is_not_believed),
         T(a_maximum_is_kept_of_who_tells_nothing),
         T(what_was_lost_while_it_was_measured_makes_no_guest_needy),
+        T(a_service_that_answers_all_its_requests_is_a_guest),
+        T(a_service_that_cannot_answer_all_its_requests_takes_turns),
         T(the_quantum_follows_the_gap),
         T(the_quantum_does_not_follow_what_nobody_waits_for),
         T(without_shares_nobody_is_gated),

@@ -1,0 +1,219 @@
+/* Says which guests take turns for a while: those that get less than their minimum (needy), and those that take what
+ * others lack.
+ *
+ * A guest's progress is counted from how long it has no work before the GPU (arbiter_role.c), which is right for a
+ * program that makes its next call when it is done with the last one and with its own affairs. A service whose
+ * requests come at times of their own has less idle time where each of them takes longer, and still answers all of
+ * them as soon as alone. By that count it may look needy, and turns then make each request wait for others' turns,
+ * for nothing. So a needy guest's turns are a trial: what they bring is compared with what they should bring by that
+ * count. Where they bring no more calls a second, the guest was not needy. */
+#include <math.h>
+
+#include "daemon/schedule/arbiter_state.h"
+
+/* A guest is needy when it is this far behind its minimum. It lost some of it while it was measured for the first time:
+ * it is not needy for NEEDY_AFTER_NS after that, and that loss does not count for NEW_NS. */
+#define NEEDY_NS 40000000.0
+#define NEEDY_AFTER_NS UINT64_C(100000000)
+#define NEW_NS UINT64_C(2000000000)
+/* For how long a needy guest takes turns, and the bound for doubling that each next time. The same for how long a
+ * guest that turns did not help is not needy. */
+#define NEEDY_FIRST_NS UINT64_C(4000000000)
+#define NEEDY_MOST_NS UINT64_C(64000000000)
+/* A guest takes what others lack if it uses more than its minimum, or than GUEST_LITTLE if that is more, by
+ * GUEST_BEYOND. */
+#define GUEST_LITTLE 0.1
+#define GUEST_BEYOND 0.02
+/* How much time of a guest's pace is remembered, and how much is needed for a trial. How long a trial takes at
+ * least; and how long if it is to tell small differences. */
+#define GUEST_MOST_NS 2000000000.0
+#define GUEST_LEAST_NS 200000000.0
+#define TRIAL_NS 1500000000.0
+#define TRIAL_LONG_NS 3000000000.0
+/* Turns are of no use if they bring less than this part of the calls that they should bring: where that is SURE times
+ * as much as chance explains, and in a long trial where chance explains less than CHANCE_LITTLE of all calls. */
+#define OF_USE 0.25
+#define OF_USE_LONG 0.5
+#define SURE 3.0
+#define CHANCE_LITTLE 0.06
+/* A trial tells something of a guest whose speed was less than this many times its minimum. */
+#define ABOUT_MIN 1.05
+/* A guest that turns did not help, and that now makes calls at less than this part of its pace in turns, is no longer
+ * such a one. */
+#define SAME_PACE 0.98
+
+void arbiter_forget_need(struct arbiter_session *session)
+{
+    session->needy_for = session->donor_for = session->content_for = NEEDY_FIRST_NS;
+    session->needy_until = session->donor_until = session->content_until = 0;
+    session->as_guest = session->in_turns = (struct pace){0};
+}
+
+void arbiter_try_open(const struct arbiter_session *gone)
+{
+    uint64_t now = gone->arbiter->now;
+    if (!gone->takes_turns || now - gone->came_at < NEEDY_FIRST_NS)
+        return;
+    for (struct arbiter_session *at = gone->arbiter->sessions; at; at = at->next) {
+        at->needy_until = at->needy_until < now ? at->needy_until : now;
+        at->donor_until = at->donor_until < now ? at->donor_until : now;
+    }
+}
+
+bool arbiter_is_needy(const struct arbiter_session *session)
+{
+    return !session->is_dense && session->arbiter->now < session->needy_until;
+}
+
+/* --- Trials ---------------------------------------------------------------------------------------- */
+
+static void count(struct pace *pace, double passed_ns, double speed, double calls)
+{
+    pace->ns += passed_ns;
+    pace->speed_ns += speed * passed_ns;
+    pace->calls += calls;
+}
+
+void arbiter_count_turns(struct arbiter_session *session, double passed_ns, double speed, double calls)
+{
+    if (session->arbiter->now < session->needy_until && session->takes_turns)
+        count(&session->in_turns, passed_ns, speed, calls);
+}
+
+void arbiter_count_guest(struct arbiter_session *session, double passed_ns, double speed, double calls)
+{
+    struct pace *pace = &session->as_guest;
+    count(pace, passed_ns, speed, calls);
+    double kept = fmin(GUEST_MOST_NS / pace->ns, 1);
+    *pace = (struct pace){pace->ns * kept, pace->speed_ns * kept, pace->calls * kept};
+}
+
+/* How many calls the session would have made in `ns` at that pace. */
+static double calls_in(const struct pace *pace, double ns)
+{
+    return pace->ns > 0 ? pace->calls / pace->ns * ns : 0;
+}
+
+/* How much so many calls may be off, if they are estimated from `a` calls and compared with `b` calls, all of which
+ * came by chance. */
+static double by_chance(double calls, double a, double b)
+{
+    return calls * sqrt(1 / fmax(a, 1) + 1 / fmax(b, 1));
+}
+
+static double speed_at(const struct pace *pace)
+{
+    return pace->ns > 0 ? pace->speed_ns / pace->ns : 1;
+}
+
+static double promised(const struct arbiter_session *session)
+{
+    return (double)session->share.min / SHARE_WHOLE;
+}
+
+/* Whether its turns bring the session far fewer calls than its speed in them says. If it is no faster in them by that
+ * count either, they should bring none. */
+static bool are_turns_in_vain(const struct arbiter_session *session)
+{
+    const struct pace *guest = &session->as_guest, *turns = &session->in_turns;
+    if (turns->ns < TRIAL_NS || guest->ns < GUEST_LEAST_NS || turns->calls < 1 || guest->calls < 1 ||
+        guest->speed_ns <= 0 || speed_at(guest) > promised(session) * ABOUT_MIN)
+        return false;
+    double before = calls_in(guest, turns->ns), brought = turns->calls - before;
+    double should_bring = before * (speed_at(turns) / speed_at(guest) - 1);
+    double chance = by_chance(before, guest->calls, turns->calls);
+    bool is_sure = should_bring > SURE * chance && brought < OF_USE * should_bring;
+    bool is_long = turns->ns >= TRIAL_LONG_NS && chance < CHANCE_LITTLE * before;
+    return is_sure || (is_long && brought < fmax(OF_USE_LONG * should_bring, chance));
+}
+
+/* The session is as fast as a guest as in turns: its turns end, and those that others take for its sake. */
+static void end_trial(struct arbiter_session *session)
+{
+    uint64_t now = session->arbiter->now;
+    for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at->gpus & session->gpus)
+            at->donor_until = at->donor_until < now ? at->donor_until : now;
+    session->needy_until = now;
+    session->needy_for = NEEDY_FIRST_NS;
+    session->content_until = now + session->content_for;
+    session->content_for *= session->content_for < NEEDY_MOST_NS ? 2 : 1;
+    session->owed_ns = fmin(session->owed_ns, 0);
+    session->as_guest = (struct pace){0};
+}
+
+bool arbiter_is_content(const struct arbiter_session *session)
+{
+    const struct pace *guest = &session->as_guest, *turns = &session->in_turns;
+    double in_turns = calls_in(turns, guest->ns);
+    return session->arbiter->now < session->content_until &&
+           guest->calls + SURE * by_chance(in_turns, guest->calls, turns->calls) >= SAME_PACE * in_turns;
+}
+
+/* Whether the session was needy until a moment ago. */
+static bool was_needy(const struct arbiter_session *session)
+{
+    uint64_t until = session->needy_until;
+    return until && session->arbiter->now - until < NEEDY_AFTER_NS;
+}
+
+/* Whether the session gets less than its minimum as a guest. What it missed at first, while it was measured, does not
+ * count: then its speed as a guest has to be too low as well, unless it was a needy one until a moment ago. */
+static bool lacks(const struct arbiter_session *session)
+{
+    uint64_t known_ns = session->arbiter->now - session->known_at;
+    bool is_new = known_ns < NEW_NS && !was_needy(session);
+    return session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS && known_ns >= NEEDY_AFTER_NS &&
+           !arbiter_is_content(session) && (!is_new || speed_at(&session->as_guest) < promised(session));
+}
+
+static void find_needy(struct arbiter_session *session)
+{
+    uint64_t now = session->arbiter->now;
+    if (arbiter_is_needy(session) && are_turns_in_vain(session))
+        end_trial(session);
+    if (now < session->needy_until || !lacks(session))
+        return;
+    session->needy_until = now + session->needy_for;
+    session->needy_for *= session->needy_for < NEEDY_MOST_NS ? 2 : 1;
+    session->content_until = 0;
+    session->in_turns = (struct pace){0};
+}
+
+/* --- Those who take what others lack --------------------------------------------------------------- */
+
+/* Have a guest take turns because others lack what it takes: for twice as long each time that this happens again
+ * soon. */
+static void give_for_others(struct arbiter_session *session)
+{
+    uint64_t now = session->arbiter->now, until = session->donor_until;
+    if (until && now >= until && now - until > NEEDY_MOST_NS)
+        session->donor_for = NEEDY_FIRST_NS;
+    else if (until && now >= until && session->donor_for < NEEDY_MOST_NS)
+        session->donor_for *= 2;
+    session->donor_until = now + session->donor_for;
+}
+
+/* The part of a GPU's time that a guest keeps from others. Work that needs several GPUs occupies each of them while
+ * it waits for another. */
+static double taken_by(const struct arbiter_session *guest)
+{
+    return has_several_gpus(guest) ? guest->share_busy : guest->share_used;
+}
+
+void arbiter_find_donors(struct arbiter_session *robbed)
+{
+    struct arbiter *arbiter = robbed->arbiter;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        if (!meets(at, robbed) || at->takes_turns)
+            continue;
+        if (taken_by(at) > fmax(promised(at), GUEST_LITTLE) + GUEST_BEYOND)
+            give_for_others(at);
+    }
+}
+
+bool arbiter_takes_turns_for_a_while(struct arbiter_session *session)
+{
+    find_needy(session);
+    return session->arbiter->now < session->needy_until || session->arbiter->now < session->donor_until;
+}
