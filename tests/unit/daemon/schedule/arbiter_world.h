@@ -23,7 +23,8 @@ struct program {
         piece_most_ns; /* 0: all pieces are alike; else they are of any length up to this, by chance: of each order as often */
     unsigned burst;
     uint64_t idle_ns;
-    uint64_t every_ns;     /* instead of idle_ns: its bursts come at times of their own, so often on average, by chance */
+    uint64_t
+        every_ns; /* instead of idle_ns: its bursts come at times of their own, so often on average, by chance */
     uint64_t gpus;         /* bits; a piece runs on all of them at once. 0: the first */
     bool says_when_closed; /* and how much is in flight then: CLOSED */
     bool never_drains;     /* its work in flight does not end while its gate is closing */
@@ -65,7 +66,7 @@ struct member {
     /* The program. */
     uint64_t in_flight_ns, idle_until;
     uint64_t asked, asked_at; /* bursts that have come, and when the last one did */
-    unsigned pieces; /* of this burst, submitted */
+    unsigned pieces;          /* of this burst, submitted */
     /* Pieces, in all; and of the first that is not done, what is left. */
     uint64_t submitted, done, first_left_ns;
     uint64_t least_ns; /* of those that were done since the last report */

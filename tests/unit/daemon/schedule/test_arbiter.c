@@ -564,7 +564,8 @@ static void a_service_that_answers_all_its_requests_is_a_guest(void **state)
 {
     double percent[WORLD_PROCESSES];
     const struct member *service = world_add(&world, "60%", NORMAL, a_service);
-    world_add(&world, "15%..100%", NORMAL, (struct program){.piece_ns = 1500000, .burst = 4, .idle_ns = 900000});
+    world_add(&world, "15%..100%", NORMAL,
+              (struct program){.piece_ns = 1500000, .burst = 4, .idle_ns = 900000});
     world_run(&world, 10 * SECOND);
     assert_true(part_in_turns(service->session, 40 * SECOND) <= 0.3);
     run_and_measure(10 * SECOND, percent);
@@ -579,7 +580,8 @@ static void a_service_that_cannot_answer_all_its_requests_takes_turns(void **sta
     struct program busy = a_service;
     busy.every_ns = 1000000;
     world_add(&world, "80%", NORMAL, busy);
-    world_add(&world, "15%..100%", NORMAL, (struct program){.piece_ns = 1500000, .burst = 4, .idle_ns = 900000});
+    world_add(&world, "15%..100%", NORMAL,
+              (struct program){.piece_ns = 1500000, .burst = 4, .idle_ns = 900000});
     world_run(&world, 2 * SECOND);
     for (unsigned second = 0; second < 20; second++) {
         run_and_measure(SECOND, percent);
