@@ -85,14 +85,14 @@ static uint64_t began_at(const struct arbiter_process *process, uint64_t from)
     return from - process->open_since < longest ? process->open_since : from - longest;
 }
 
-static void note_measured(struct seen *seen, const struct wire_work *work)
+static void note_measured(struct stretch *stretch, const struct wire_work *work)
 {
     double least = (double)work->least_ns;
     if (!work->measured)
         return;
-    seen->is_measured = true;
-    if (least > 0 && (seen->least_ns <= 0 || least < seen->least_ns))
-        seen->least_ns = least;
+    stretch->is_measured = true;
+    if (least > 0 && (stretch->least_ns <= 0 || least < stretch->least_ns))
+        stretch->least_ns = least;
 }
 
 /* Whether a process's report on the time since `began` is about its own calls alone. Its agent takes calls that it
@@ -137,7 +137,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
         busy = own_part(process, from, busy, (double)told->calls);
     session->busy_ns += busy;
     session->said_ns += busy;
-    note_measured(&session->seen, work);
+    note_measured(&session->stretch, work);
     arbiter_learn(process, is_alone, passed, whole, busy, (double)told->calls);
 }
 
@@ -217,7 +217,7 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     arbiter_note_answer(process);
     bool was_counted = process->gate != PROCESS_OVERDUE;
     if (!was_counted) /* the process is new, or was stopped */
-        arbiter_doubt(session);
+        arbiter_doubt_cost(session);
     take_measure(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
                                                            .longest_ns = returned->longest_ns,
                                                            .waited_ns = returned->waited_ns}});
@@ -404,7 +404,7 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     free(process);
     arbiter_end_costs(session);
     if (session->processes)
-        arbiter_doubt(session);
+        arbiter_doubt_cost(session);
     else
         arbiter_try_open(session);
     arbiter_end_lease_if_returned(session, false);

@@ -14,6 +14,7 @@
  *           not dense is a guest, as long as every session's minimum can be kept that way
  * needy     a guest that gets less than its minimum. It takes turns for a while, and so do guests that use more
  *           than was promised to them
+ * content   a guest that turns did not help: it is as fast without them, and not needy for a while
  * cost      GPU time that a call of the session takes when no other session's gate is open
  * used      GPU time of a session's work, by cost. Maxima count it
  * held      time in which other sessions were kept from the GPU: of a turn, what guests did not use; of a guest,

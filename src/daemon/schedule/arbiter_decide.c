@@ -72,7 +72,7 @@ static void give_up_closing(struct arbiter_session *session)
 {
     arbiter_tell(session, ARBITER_OVERRUN);
     session->overruns++;
-    arbiter_doubt(session);
+    arbiter_doubt_cost(session);
     for (struct arbiter_process *at = session->processes; at; at = at->next) {
         if (at->gate != PROCESS_CLOSING)
             continue;

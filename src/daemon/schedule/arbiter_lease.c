@@ -4,9 +4,9 @@
 
 /* The longest piece of work that other sessions wait for. */
 #define LONGEST_BELIEVED_NS UINT64_C(2000000000)
-/* The time between tries to close a session that did not drain: doubled each time. */
+/* The time between tries to close a session that did not drain, doubled each time; and once it is undrainable. */
 #define RETRY_NS UINT64_C(100000000)
-#define RETRY_MAX_NS UINT64_C(5000000000)
+#define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
 /* For so long after a closing began, steps are taken; then it must come to an end. What agents take longer to
  * answer than ANSWER_NS does not count: a busy machine runs them late. */
 #define STEPS_FOR_NS UINT64_C(50000000)
@@ -21,7 +21,6 @@
 #define LATE_NS UINT64_C(700000)
 /* What a gate lets a process have before the GPU, apart from its longest piece, takes no longer than this, about. */
 #define LEFT_MOST_NS UINT64_C(6000000)
-#define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
 
 /* --- Gates ----------------------------------------------------------------------------------------- */
 
@@ -382,8 +381,7 @@ void arbiter_become_loose(struct arbiter_session *session)
     uint64_t pause = RETRY_UNDRAINABLE_NS;
     if (session->tries < TRIES_UNDRAINABLE)
         pause = RETRY_NS << (session->tries - 1);
-    session->retry_at =
-        arbiter->now + (pause < RETRY_MAX_NS || session->tries >= TRIES_UNDRAINABLE ? pause : RETRY_MAX_NS);
+    session->retry_at = arbiter->now + pause;
     for (struct arbiter_process *at = session->processes; at; at = at->next)
         at->wants = true;
 }

@@ -129,7 +129,7 @@ static void find_due(struct arbiter_session *session)
 }
 
 /* The session with the higher number goes first: those that are due before all others, then by priority. */
-static unsigned standing(const struct arbiter_session *session)
+static unsigned rank(const struct arbiter_session *session)
 {
     return session->priority + (session->is_due ? ARBITER_PRIORITIES : 0);
 }
@@ -161,8 +161,8 @@ bool arbiter_is_eligible(const struct arbiter_session *session)
 
 bool arbiter_precedes(const struct arbiter_session *a, const struct arbiter_session *b)
 {
-    if (standing(a) != standing(b))
-        return standing(a) > standing(b);
+    if (rank(a) != rank(b))
+        return rank(a) > rank(b);
     if (arbiter_leaves_the_rest(a) != arbiter_leaves_the_rest(b))
         return arbiter_leaves_the_rest(b);
     if (a->lag != b->lag)

@@ -20,13 +20,12 @@
  * is not. */
 #define DENSE_RATIO 0.95
 #define LIGHT_RATIO 0.88
-/* A session must look dense for this long before it counts as dense: bursts do not. Each time that it looks light
- * again within SETTLED_NS, it was a burst after all, and in company twice as long is needed the next time, up to
- * DENSE_MOST_NS. A program that was dense for longer was no service with many requests at once, and how it fared before as a guest
- * says nothing any more. */
+/* A session must look dense for this long before it counts as dense: bursts do not. As a guest it must do so for twice
+ * as long each next time, up to DENSE_MOST_NS, unless it stayed dense for SETTLED_NS: otherwise it had many requests
+ * at once. Once it stayed dense, how it fared before as a guest says nothing any more. */
 #define DENSE_NS 40000000.0
 #define DENSE_MOST_NS 320000000.0
-#define SETTLED_NS UINT64_C(1000000000)
+#define SETTLED_NS UINT64_C(500000000)
 /* A session must look light for this long before it counts as not dense; and how much of that a turn that it gave
  * back counts. */
 #define LIGHT_NS 100000000.0
@@ -75,7 +74,7 @@ void arbiter_watch(struct arbiter_session *session)
 {
     for (struct arbiter_process *at = session->processes; at; at = at->next)
         arbiter_watch_process(at);
-    session->seen = (struct seen){.from = session->arbiter->now};
+    session->stretch = (struct stretch){.from = session->arbiter->now};
 }
 
 static void smooth(double *value, double now, double passed)
@@ -239,7 +238,7 @@ static void measure_again(struct arbiter_session *session, uint64_t *next, uint6
         *every *= 2;
 }
 
-void arbiter_doubt(struct arbiter_session *session)
+void arbiter_doubt_cost(struct arbiter_session *session)
 {
     uint64_t soon = session->arbiter->now + DOUBT_FIRST_NS;
     session->is_doubted = true;
@@ -268,7 +267,7 @@ static void judge_guest(struct arbiter_session *session, double busy, double pro
     if (is_alone)
         session->as_guest = (struct pace){0};
     else
-        arbiter_count_guest(session, whole, progress * passed / whole, session->seen.calls);
+        arbiter_count_guest(session, whole, progress * passed / whole, session->stretch.calls);
     if (arbiter_is_content(session)) {
         progress = fmax(progress, promised);
         session->owed_ns = fmin(session->owed_ns, 0);
@@ -288,19 +287,21 @@ static void set_known(struct arbiter_session *session)
 }
 
 /* Learn the session's cost from the stretch that is over. */
-static void learn_cost(struct arbiter_session *session, const struct seen *seen, double passed, bool is_alone)
+static void learn_cost(struct arbiter_session *session, const struct stretch *stretch, double passed,
+                       bool is_alone)
 {
-    struct cost_stretch stretch = {passed, seen->busy_ns, seen->calls, !seen->is_measured, seen->least_ns};
-    if (seen->calls < 1)
+    struct cost_stretch told = {passed, stretch->busy_ns, stretch->calls, !stretch->is_measured,
+                                stretch->least_ns};
+    if (stretch->calls < 1)
         return;
     if (!is_alone) {
-        session->is_doubted |= solo_cost_is_doubtful(&session->cost, stretch);
+        session->is_doubted |= solo_cost_is_doubtful(&session->cost, told);
         return;
     }
     session->alone_at = session->arbiter->now;
     session->is_doubted = arbiter_is_measured_singly(session) && !arbiter_is_sure_of_each(session);
     session->is_wrong = false;
-    if (solo_cost_learn(&session->cost, stretch, !session->is_known)) {
+    if (solo_cost_learn(&session->cost, told, !session->is_known)) {
         session->measure_every = MEASURE_FIRST_NS;
         session->doubt_every = DOUBT_FIRST_NS;
         /* The stretch may have had calls of both kinds. */
@@ -323,9 +324,9 @@ static bool is_measured_as_a_whole(const struct arbiter_session *session)
 
 /* The part of the stretch that others left the session. What others used while the session held still does not
  * count as taken from it. */
-static double left_by_others(const struct seen *seen, double passed)
+static double left_by_others(const struct stretch *stretch, double passed)
 {
-    double taken_ns = seen->others_ns - seen->still_ns;
+    double taken_ns = stretch->others_ns - stretch->still_ns;
     return taken_ns > 0 ? 1 - taken_ns / passed : 1;
 }
 
@@ -333,25 +334,25 @@ static double left_by_others(const struct seen *seen, double passed)
 static void judge_stretch(struct arbiter_session *session)
 {
     struct arbiter *arbiter = session->arbiter;
-    struct seen seen = session->seen;
-    double whole = (double)(arbiter->now - seen.from), passed = whole - seen.still_ns;
-    bool is_alone = !seen.has_company && session->company_at <= seen.from, was_dense = session->is_dense,
-         was_known = session->is_known;
-    if (is_measured_as_a_whole(session) && seen.busy_ns > passed)
-        seen.busy_ns = passed;
-    learn_cost(session, &seen, passed, is_alone);
+    struct stretch stretch = session->stretch;
+    double whole = (double)(arbiter->now - stretch.from), passed = whole - stretch.still_ns;
+    bool is_alone = !stretch.has_company && session->company_at <= stretch.from,
+         was_dense = session->is_dense, was_known = session->is_known;
+    if (is_measured_as_a_whole(session) && stretch.busy_ns > passed)
+        stretch.busy_ns = passed;
+    learn_cost(session, &stretch, passed, is_alone);
     if (passed < STRETCH_OF_TURN_NS) {
         arbiter_watch(session);
         return;
     }
-    double busy = seen.busy_ns / passed, used = busy;
-    double spent = is_alone ? busy : arbiter_spent(session, seen.busy_ns, seen.spent_ns) / passed;
+    double busy = stretch.busy_ns / passed, used = busy;
+    double spent = is_alone ? busy : arbiter_spent(session, stretch.busy_ns, stretch.spent_ns) / passed;
     if (session->lease == LEASE_GUEST || !session->is_dense)
         used = fmin(fmax(spent, 0), busy);
     session->last_busy = bounded(busy);
     session->last_used = bounded(spent < 0 ? busy : fmin(spent, busy));
-    struct told told = {passed, busy, bounded(used), left_by_others(&seen, passed)};
-    bool is_single = is_alone && is_single_since(session, seen.from);
+    struct told told = {passed, busy, bounded(used), left_by_others(&stretch, passed)};
+    bool is_single = is_alone && is_single_since(session, stretch.from);
     if (!is_single)
         judge(session, told, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
@@ -369,7 +370,7 @@ static void judge_stretch(struct arbiter_session *session)
  * reported on about the same time. */
 static bool is_stretch(const struct arbiter_session *session)
 {
-    uint64_t now = session->arbiter->now, passed = now - session->seen.from;
+    uint64_t now = session->arbiter->now, passed = now - session->stretch.from;
     if (passed < STRETCH_NS)
         return false;
     for (const struct arbiter_process *at = session->processes; at && passed < STRETCH_MOST_NS; at = at->next)
@@ -384,7 +385,7 @@ void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed
     struct arbiter_session *session = process->session;
     double cost = arbiter_cost(process, calls);
     if (!is_alone)
-        session->seen.others_ns += arbiter_note_beside(session, passed_ns, busy_ns, calls, cost);
+        session->stretch.others_ns += arbiter_note_beside(session, passed_ns, busy_ns, calls, cost);
     else
         arbiter_begin_beside(session);
     double spent = arbiter_spent(session, busy_ns, cost);
@@ -401,10 +402,10 @@ void arbiter_learn(struct arbiter_process *process, bool is_alone, double passed
         session->spent_ns += spent;
     arbiter_count_turns(session, 0, 0, calls);
     session->lease_busy_ns += busy_ns;
-    session->seen.has_company |= !is_alone;
-    session->seen.busy_ns += busy_ns;
-    session->seen.calls += calls;
-    session->seen.spent_ns += cost;
+    session->stretch.has_company |= !is_alone;
+    session->stretch.busy_ns += busy_ns;
+    session->stretch.calls += calls;
+    session->stretch.spent_ns += cost;
     if (is_stretch(session))
         judge_stretch(session);
 }

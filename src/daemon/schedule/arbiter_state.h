@@ -130,7 +130,7 @@ struct use {
 };
 
 /* What the processes of a session reported of a stretch of time that began at `from`. */
-struct seen {
+struct stretch {
     uint64_t from;
     double busy_ns, calls;
     /* What the calls cost, as far as known. */
@@ -276,7 +276,7 @@ struct arbiter_session {
     double last_busy, last_used;
     /* When its cost was measured last. */
     uint64_t alone_at;
-    struct seen seen;
+    struct stretch stretch;
     struct favour favour;
 
     /* Whether it takes turns; until when as a needy guest, and until when for the sake of others; and for how long
@@ -532,7 +532,7 @@ double arbiter_overdraft(const struct arbiter_session *session);
 void arbiter_forget(struct arbiter_session *session);
 /* Other processes of the session run than before: one came, ended, was stopped or goes on. So its calls may cost
  * something else now. */
-void arbiter_doubt(struct arbiter_session *session);
+void arbiter_doubt_cost(struct arbiter_session *session);
 /* Begin a new stretch of time, of which the session's reports are summed up. */
 void arbiter_watch(struct arbiter_session *session);
 /* A process reported: it had work for `most_ns`, and so many calls were done. `busy_ns`: what of that is its

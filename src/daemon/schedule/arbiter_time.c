@@ -180,7 +180,7 @@ void arbiter_settle(struct arbiter *arbiter, uint64_t now)
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         arbiter_favour_count(session, passed);
         if (is_still(session))
-            session->seen.still_ns += passed;
+            session->stretch.still_ns += passed;
         else if (is_exclusive(session))
             FOR_GPUS (gpu, session->held)
                 session->use[gpu].open_ns += passed * parties(session) / open[gpu];

@@ -56,7 +56,7 @@ static double right_part(const struct looks *looks)
 }
 
 /* Of the time that marks told, the part that was not at the same time as another stream's work, as looks saw it recently. */
-static uint64_t apart_ns(const struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
+static uint64_t merged_ns(const struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
 {
     double any_ns = looks->any_ns + RIGHT_AT_FIRST_NS, seen_ns = looks->seen_ns + RIGHT_AT_FIRST_NS;
     bool waits = looks->told_ns + RIGHT_AT_FIRST_NS < WAITS_CLEARLY * seen_ns;
@@ -67,7 +67,7 @@ static uint64_t apart_ns(const struct looks *looks, uint64_t passed_ns, uint64_t
 uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns, bool is_guess)
 {
     if (looks->count < LOOKS_LEAST)
-        return apart_ns(looks, passed_ns, told_ns);
+        return merged_ns(looks, passed_ns, told_ns);
     double each_ns = (double)passed_ns / looks->count;
     if (!is_guess)
         remember(looks, each_ns, told_ns);
@@ -75,11 +75,11 @@ uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns
     return busy_ns < (double)passed_ns ? (uint64_t)busy_ns : passed_ns;
 }
 
-uint64_t looks_apart_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
+uint64_t looks_merged_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns)
 {
     double each_ns = looks->count ? (double)passed_ns / looks->count : 0;
     remember(looks, each_ns, told_ns);
-    return apart_ns(looks, passed_ns, told_ns);
+    return merged_ns(looks, passed_ns, told_ns);
 }
 
 uint64_t looks_calls(const struct looks *looks, uint64_t busy_ns, uint64_t told_ns, uint64_t done,

@@ -30,7 +30,7 @@ uint64_t looks_busy_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns
 
 /* The same for a stretch without company that is too short for many looks: what marks told of it, less the part that looks
  * saw at the same time, in this stretch and in earlier ones. */
-uint64_t looks_apart_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns);
+uint64_t looks_merged_ns(struct looks *looks, uint64_t passed_ns, uint64_t told_ns);
 
 /* How many calls were done in the `busy_ns` for which looks saw work. Marks show calls late, by up to the number of calls
  * between two marks. Those that were reached told of `done` calls, `ahead` of which were counted before, and of `told_ns` in

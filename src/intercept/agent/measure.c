@@ -73,7 +73,7 @@ static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns, bool is_g
     if (!agent.measure.is_parallel)
         return passed_ns * (looks->busy + 1) / (looks->count + 2);
     if (is_measured_alone())
-        return looks_apart_ns(&agent.measure.looks_alone, passed_ns, told_ns);
+        return looks_merged_ns(&agent.measure.looks_alone, passed_ns, told_ns);
     return looks_busy_ns(looks, passed_ns, told_ns, is_guess);
 }
 

@@ -46,7 +46,7 @@ static double part_of_time(const struct program *program, bool briefly)
                 streams += (at_ns + MS - program->from_ns[k]) % MS < program->busy_ns[k];
             looks_add(&looks, chance(&state, 100) < program->missed_percent ? 0 : streams);
         }
-        uint64_t ns = briefly ? looks_apart_ns(&looks, REPORT_NS, told_ns)
+        uint64_t ns = briefly ? looks_merged_ns(&looks, REPORT_NS, told_ns)
                               : looks_busy_ns(&looks, REPORT_NS, told_ns, false);
         assert_in_range(ns, 0, REPORT_NS);
         busy_ns += i < REPORTS / 2 ? 0 : ns;
@@ -92,7 +92,7 @@ static void a_few_looks_tell_what_is_at_the_same_time(void **state)
     assert_near(part_of_time(&(struct program){{0, 100000}, {600000, 700000}, 600000, 0, 2}, true), 0.7);
     struct looks looks = {0};
     look(&looks, 5, 2);
-    assert_in_range(looks_apart_ns(&looks, REPORT_NS, 2 * MS), MS, 2 * MS);
+    assert_in_range(looks_merged_ns(&looks, REPORT_NS, 2 * MS), MS, 2 * MS);
 }
 
 static void few_looks_tell_nothing(void **state)
