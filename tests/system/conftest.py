@@ -20,6 +20,7 @@ import uuid
 
 import pytest
 
+from cpus import stolen_ms
 from waiting import DEADLINE_S, wait_for
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -307,13 +308,6 @@ def _dechunk(content):
         out += content[end + 2:end + 2 + length]
         at = end + 2 + length + 2
     return bytes(out)
-
-
-def stolen_ms():
-    """How long the host of this virtual machine has given our CPUs to others (steal, proc(5)). To a thread that was running then, the
-    kernel counts it as computing."""
-    with open("/proc/stat") as file:
-        return int(file.readline().split()[8]) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture

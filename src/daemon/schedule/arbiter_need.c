@@ -49,14 +49,20 @@ void arbiter_forget_need(struct arbiter_session *session)
     session->as_guest = session->in_turns = (struct pace){0};
 }
 
+/* What was to last until then is over. */
+static void end(uint64_t *until, uint64_t now)
+{
+    *until = *until < now ? *until : now;
+}
+
 void arbiter_try_open(const struct arbiter_session *gone)
 {
     uint64_t now = gone->arbiter->now;
     if (!gone->takes_turns || now - gone->came_at < NEEDY_FIRST_NS)
         return;
     for (struct arbiter_session *at = gone->arbiter->sessions; at; at = at->next) {
-        at->needy_until = at->needy_until < now ? at->needy_until : now;
-        at->donor_until = at->donor_until < now ? at->donor_until : now;
+        end(&at->needy_until, now);
+        end(&at->donor_until, now);
     }
 }
 
@@ -106,18 +112,13 @@ static double speed_at(const struct pace *pace)
     return pace->ns > 0 ? pace->speed_ns / pace->ns : 1;
 }
 
-static double promised(const struct arbiter_session *session)
-{
-    return (double)session->share.min / SHARE_WHOLE;
-}
-
 /* Whether its turns bring the session far fewer calls than its speed in them says. If it is no faster in them by that
  * count either, they should bring none. */
 static bool are_turns_in_vain(const struct arbiter_session *session)
 {
     const struct pace *guest = &session->as_guest, *turns = &session->in_turns;
     if (turns->ns < TRIAL_NS || guest->ns < GUEST_LEAST_NS || turns->calls < 1 || guest->calls < 1 ||
-        guest->speed_ns <= 0 || speed_at(guest) > promised(session) * ABOUT_MIN)
+        guest->speed_ns <= 0 || speed_at(guest) > promised_part(session) * ABOUT_MIN)
         return false;
     double before = calls_in(guest, turns->ns), brought = turns->calls - before;
     double should_bring = before * (speed_at(turns) / speed_at(guest) - 1);
@@ -133,8 +134,8 @@ static void end_trial(struct arbiter_session *session)
     uint64_t now = session->arbiter->now;
     for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
         if (at->gpus & session->gpus)
-            at->donor_until = at->donor_until < now ? at->donor_until : now;
-    session->needy_until = now;
+            end(&at->donor_until, now);
+    end(&session->needy_until, now);
     session->needy_for = NEEDY_FIRST_NS;
     session->content_until = now + session->content_for;
     session->content_for *= session->content_for < NEEDY_MOST_NS ? 2 : 1;
@@ -164,10 +165,10 @@ static bool lacks(const struct arbiter_session *session)
     uint64_t known_ns = session->arbiter->now - session->known_at;
     bool is_new = known_ns < NEW_NS && !was_needy(session);
     return session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS && known_ns >= NEEDY_AFTER_NS &&
-           !arbiter_is_content(session) && (!is_new || speed_at(&session->as_guest) < promised(session));
+           !arbiter_is_content(session) && (!is_new || speed_at(&session->as_guest) < promised_part(session));
 }
 
-static void find_needy(struct arbiter_session *session)
+void arbiter_find_needy(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now;
     if (arbiter_is_needy(session) && are_turns_in_vain(session))
@@ -207,13 +208,7 @@ void arbiter_find_donors(struct arbiter_session *robbed)
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
         if (!meets(at, robbed) || at->takes_turns)
             continue;
-        if (taken_by(at) > fmax(promised(at), GUEST_LITTLE) + GUEST_BEYOND)
+        if (taken_by(at) > fmax(promised_part(at), GUEST_LITTLE) + GUEST_BEYOND)
             give_for_others(at);
     }
-}
-
-bool arbiter_takes_turns_for_a_while(struct arbiter_session *session)
-{
-    find_needy(session);
-    return session->arbiter->now < session->needy_until || session->arbiter->now < session->donor_until;
 }

@@ -49,6 +49,11 @@
 #define GAP_MAX_NS 5000000.0
 #define LATE_MOST_NS 1000000000.0
 
+static void forget_dense_time(struct arbiter_session *session)
+{
+    session->dense_ns = session->dense_used_ns = session->dense_idle_ns = 0;
+}
+
 void arbiter_forget(struct arbiter_session *session)
 {
     session->is_known = session->is_dense = false;
@@ -67,7 +72,8 @@ void arbiter_forget(struct arbiter_session *session)
     session->dense_after_ns = DENSE_NS;
     session->progress = 1;
     session->late_ns = 0;
-    session->dense_ns = session->light_ns = session->gave_back_ns = 0;
+    forget_dense_time(session);
+    session->light_ns = session->gave_back_ns = 0;
 }
 
 void arbiter_watch(struct arbiter_session *session)
@@ -86,11 +92,6 @@ void arbiter_note_progress(struct arbiter_session *session, double part, double 
 {
     smooth(&session->progress, part, passed);
     arbiter_count_turns(session, passed, part, 0);
-}
-
-static void forget_dense_time(struct arbiter_session *session)
-{
-    session->dense_ns = session->dense_used_ns = session->dense_idle_ns = 0;
 }
 
 static void set_dense(struct arbiter_session *session, bool is_dense)
@@ -263,18 +264,17 @@ static double with_late(struct arbiter_session *session, double busy, double pas
 static void judge_guest(struct arbiter_session *session, double busy, double progress, double passed,
                         double whole, bool is_alone)
 {
-    double promised = (double)session->share.min / SHARE_WHOLE;
     if (is_alone)
         session->as_guest = (struct pace){0};
     else
         arbiter_count_guest(session, whole, progress * passed / whole, session->stretch.calls);
     if (arbiter_is_content(session)) {
-        progress = fmax(progress, promised);
+        progress = fmax(progress, promised_part(session));
         session->owed_ns = fmin(session->owed_ns, 0);
     }
     arbiter_note_progress(session, progress * passed / whole, whole);
-    arbiter_owe(session, (promised - progress) * passed);
-    if (!is_alone && 1 - busy < promised && !is_guest_above_others(session))
+    arbiter_owe(session, (promised_part(session) - progress) * passed);
+    if (!is_alone && 1 - busy < promised_part(session) && !is_guest_above_others(session))
         measure_again(session, &session->measure_at, &session->measure_every);
 }
 
@@ -462,11 +462,11 @@ static bool is_below_a_dense_one(const struct arbiter_session *session)
     return false;
 }
 
-static bool should_take_turns(struct arbiter_session *session)
+static bool should_take_turns(const struct arbiter_session *session)
 {
-    bool does_for_a_while = arbiter_takes_turns_for_a_while(session);
-    return !session->is_known || session->is_dense || session->understates || does_for_a_while ||
-           is_below_a_dense_one(session);
+    uint64_t now = session->arbiter->now;
+    return !session->is_known || session->is_dense || session->understates || now < session->needy_until ||
+           now < session->donor_until || is_below_a_dense_one(session);
 }
 
 /* What the session used in turns says nothing about what it takes from others as a guest. */
@@ -487,6 +487,7 @@ void arbiter_find_roles(struct arbiter *arbiter)
             measure_again(at, &at->doubt_at, &at->doubt_every);
         if (!at->gpus)
             continue;
+        arbiter_find_needy(at);
         at->takes_turns = should_take_turns(at);
         if (at->takes_turns && !took_turns)
             arbiter_join_turns(at);

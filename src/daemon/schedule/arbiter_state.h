@@ -375,6 +375,12 @@ static inline bool is_exclusive(const struct arbiter_session *session)
     return session->lease == LEASE_EXCLUSIVE || session->lease == LEASE_LOOSE;
 }
 
+/* The part of its speed alone that it is promised. */
+static inline double promised_part(const struct arbiter_session *session)
+{
+    return (double)session->share.min / SHARE_WHOLE;
+}
+
 static inline bool has_several_gpus(const struct arbiter_session *session)
 {
     return session->gpus & (session->gpus - 1);
@@ -565,8 +571,8 @@ void arbiter_count_turns(struct arbiter_session *session, double passed_ns, doub
 /* `robbed` does not get what was promised to it: have the guests that take more than was promised to them take
  * turns. */
 void arbiter_find_donors(struct arbiter_session *robbed);
-/* Whether the session, which may be a guest otherwise, takes turns now: for its own sake, or for others'. */
-bool arbiter_takes_turns_for_a_while(struct arbiter_session *session);
+/* Find out whether the session is needy now: it begins to be, or is no longer since turns do not help it. */
+void arbiter_find_needy(struct arbiter_session *session);
 
 /* --- arbiter_favour.c ------------------------------------------------------------------------------ */
 

@@ -77,12 +77,11 @@ void arbiter_owe(struct arbiter_session *session, double ns)
  * it reports (arbiter_role.c). */
 static void promise(struct arbiter_session *session, double passed)
 {
-    double promised = (double)session->share.min / SHARE_WHOLE;
     if (session->lease == LEASE_GUEST && !is_still(session))
         return;
     if (session->is_backlogged) {
-        arbiter_owe(session, passed * promised);
-        add_bounded(session, &session->robbed_ns, passed * promised * (1 - HANDOVERS_RATIO));
+        arbiter_owe(session, passed * promised_part(session));
+        add_bounded(session, &session->robbed_ns, passed * promised_part(session) * (1 - HANDOVERS_RATIO));
         session->idle_ns = 0;
         return;
     }
@@ -90,7 +89,7 @@ static void promise(struct arbiter_session *session, double passed)
     if (session->idle_ns >= IDLE_NS)
         session->robbed_ns = 0;
     if (!session->is_dense && session->processes)
-        arbiter_owe(session, passed * (promised - 1));
+        arbiter_owe(session, passed * (promised_part(session) - 1));
     else if (session->idle_ns >= IDLE_NS && session->owed_ns > 0)
         session->owed_ns = 0;
 }
@@ -209,7 +208,7 @@ void arbiter_weigh(struct arbiter *arbiter)
             rest[gpu] += session->share.min == 0 && session->is_backlogged;
         }
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        session->weight = session->share.min ? (double)session->share.min / SHARE_WHOLE : 1;
+        session->weight = session->share.min ? promised_part(session) : 1;
         if (session->share.min)
             continue;
         FOR_GPUS (gpu, session->gpus) {

@@ -23,8 +23,8 @@ struct program {
         piece_most_ns; /* 0: all pieces are alike; else they are of any length up to this, by chance: of each order as often */
     unsigned burst;
     uint64_t idle_ns;
-    uint64_t
-        every_ns; /* instead of idle_ns: its bursts come at times of their own, so often on average, by chance */
+    /* Instead of idle_ns: its bursts come at times of their own, so often on average, by chance. */
+    uint64_t every_ns;
     uint64_t gpus;         /* bits; a piece runs on all of them at once. 0: the first */
     bool says_when_closed; /* and how much is in flight then: CLOSED */
     bool never_drains;     /* its work in flight does not end while its gate is closing */
