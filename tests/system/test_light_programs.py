@@ -146,13 +146,34 @@ def test_bursts_beside_a_backlog_are_charged_for_what_they_use_where_the_gpu_tak
     holds(try_once)
 
 
-@pytest.mark.parametrize("words", [("kernel=200", "burst=3", "threads=2", "gap=900"), ("kernel=50", "burst=10", "threads=4", "gap=3000")],
-                         ids=["two", "four"])
+SIDE_BY_SIDE = pytest.mark.parametrize("words", [("kernel=200", "burst=3", "threads=2", "gap=900"),
+                                                 ("kernel=50", "burst=10", "threads=4", "gap=3000"),
+                                                 ("kernel=20", "burst=10", "joined", "gap=500")], ids=["two", "four", "joined"])
+
+
+@SIDE_BY_SIDE
 def test_streams_side_by_side_are_charged_for_what_they_use(together, words):
-    """Looks of a thread that wakes with the program's find it without work too often."""
+    """What they do at the same time counts once, also where the program waits for one of them only."""
     def try_once():
         one, = together([words], compute("10%..100%"))
         return is_charged_for_use(one), one
+    holds(try_once)
+
+
+@SIDE_BY_SIDE
+def test_streams_side_by_side_are_charged_for_what_they_use_beside_a_backlog(together, words):
+    """In company they are at the same time all the more, and alone, where it is found out what they take, for a moment only."""
+    def try_once():
+        one, backlog = together([words, BACKLOG], compute("10%..100%", "10%..100%"))
+        return is_charged_for_use(one, 0.06), (one, backlog)
+    holds(try_once)
+
+
+def test_short_kernels_of_several_threads_are_charged_for_what_they_use_in_turns(together):
+    """They begin a turn all at once, and are at the same time less often later."""
+    def try_once():
+        one, backlog = together([("kernel=60", "threads=3", "gap=150"), BACKLOG], compute("20%..100%", "20%..100%"))
+        return is_charged_for_use(one, 0.12), (one, backlog)
     holds(try_once)
 
 
@@ -194,6 +215,21 @@ def test_short_bursts_do_not_wake_the_agent(daemon, reap):
     load.begin(WINDOW_MS)
     bursts = load.end()["bursts"]
     assert agent_sleeps(load.process.pid) - before < bursts / 10
+
+
+def test_threads_side_by_side_do_not_wake_the_agent(daemon, reap):
+    """Marks tell when each of them had work, so nobody looks at them beside."""
+    program = daemon.product.program("load")
+    load, _ = loads = [Load(reap(daemon.spawn("run", "--compute", "10%..100%", "--", program, *words)))
+                       for words in (("kernel=200", "burst=3", "threads=2", "gap=900"), BACKLOG)]
+    for window_ms in (SETTLE_MS, WINDOW_MS):
+        before = agent_sleeps(load.process.pid)
+        for one in loads:
+            one.begin(window_ms)
+        for one in loads:
+            one.end()
+    sleeps = agent_sleeps(load.process.pid) - before
+    assert sleeps < 120 * WINDOW_MS / 1000, "50 a second for reports"
 
 
 def test_a_change_of_turns_wakes_agents_a_few_times(h100_daemon, reap):

@@ -304,6 +304,12 @@ static bool has_burst(const struct arbiter_session *session)
     return false;
 }
 
+/* Whether others of lower priorities hold still for its bursts. */
+static bool is_favoured(const struct arbiter_session *session)
+{
+    return session->arbiter->now >= session->favour.again_at;
+}
+
 /* The flags that a session's lease is granted with, which depend on the other sessions there; and in `ahead_ns` how
  * much work may be before a stream. */
 static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
@@ -329,12 +335,12 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
         if (at->priority == session->priority)
             continue;
         if (at->priority < session->priority) {
-            flags |= session->lease == LEASE_GUEST ? WIRE_LEASE_BURSTS : 0;
+            flags |= session->lease == LEASE_GUEST && is_favoured(session) ? WIRE_LEASE_BURSTS : 0;
             continue;
         }
         *ahead_ns = AHEAD_BELOW_NS;
         if (at->lease == LEASE_GUEST && !at->closing && has_burst(at) && !session->is_due &&
-            session->arbiter->now >= at->favour.again_at) {
+            is_favoured(at)) {
             flags |= WIRE_LEASE_STILL;
             at->favour.is_given = true;
         }
@@ -388,6 +394,8 @@ static uint64_t next_of(const struct arbiter_session *session)
         earlier(&next, session->needy_until);
     if (session->donor_until > arbiter->now)
         earlier(&next, session->donor_until);
+    if (session->lease == LEASE_GUEST && !is_favoured(session))
+        earlier(&next, session->favour.again_at);
     if (session->lease == LEASE_EXCLUSIVE && is_capped(session))
         earlier(&next, until_throttled(session));
     if (session->lease == LEASE_EXCLUSIVE && keeps_its_gaps(session))

@@ -14,7 +14,6 @@
 #pragma once
 
 #include "intercept/agent/idleness.h"
-#include "intercept/agent/looks.h"
 #include "intercept/session/attach.h"
 #include "intercept/submit/cap_bucket.h"
 #include "intercept/submit/gate_area.h"
@@ -52,17 +51,15 @@ struct agent_state {
     struct {
         /* When the time to be measured began: at GRANT, or at the last measure. */
         uint64_t from_ns;
-        /* What looks at moments chosen by chance saw: `looks_alone` has those in turns in which calls are measured, `looks`
-         * all others. And when the next look is. */
-        struct looks looks, looks_alone;
+        /* Looks at moments chosen by chance: how many there were, and at how many of them there was work. When the next look is.
+         */
+        uint32_t looks, looks_busy;
         uint64_t look_at_ns;
-        /* Not 0: looks count, since marks do not say for how long there is work: several streams had work at once, or too few
-         * calls were measured. So many measures are left until marks count again. `is_parallel`: the reason was last that
-         * several streams had work. */
+        /* Not 0: looks count, since so few calls were measured that marks do not say for how long there is work. So many
+         * measures are left until marks count again. */
         unsigned by_looks;
-        bool is_parallel;
-        /* Calls under the lease that the agent has reported before a mark told of them. */
-        uint64_t ahead;
+        /* Time under the lease for which the agent has reported no work. */
+        uint64_t idle_ns;
         /* How much the process had submitted at the last look; and whether it has rested since then, so that the next
          * submission wakes the agent. */
         uint64_t submitted;

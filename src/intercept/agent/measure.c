@@ -31,17 +31,10 @@ static uint64_t some_time_ns(uint64_t mean_ns)
     return mean_ns / 2 + ((uint64_t)(agent.measure.chance >> 8) * mean_ns >> 24);
 }
 
-/* Whether this is a turn in which calls are measured. Looks are few in such a turn. */
-static bool is_measured_alone(void)
-{
-    return agent.flags & WIRE_LEASE_MEASURE;
-}
-
 static void begin_looks(uint64_t now_ns)
 {
     agent.measure.from_ns = now_ns;
-    looks_count_anew(&agent.measure.looks);
-    looks_count_anew(&agent.measure.looks_alone);
+    agent.measure.looks = agent.measure.looks_busy = 0;
 }
 
 static uint64_t until_next_look_ns(void)
@@ -49,11 +42,13 @@ static uint64_t until_next_look_ns(void)
     return some_time_ns(LOOKS_APART_NS);
 }
 
-/* Count all moments that were chosen for looks and have passed by now. At each of them, `streams` streams had work. */
-static void count_looks(uint64_t now_ns, uint32_t streams)
+/* Count all moments that were chosen for looks and have passed by now. */
+static void count_looks(uint64_t now_ns, bool busy)
 {
-    for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += until_next_look_ns())
-        looks_add(is_measured_alone() ? &agent.measure.looks_alone : &agent.measure.looks, streams);
+    for (; agent.measure.look_at_ns <= now_ns; agent.measure.look_at_ns += until_next_look_ns()) {
+        agent.measure.looks++;
+        agent.measure.looks_busy += busy;
+    }
 }
 
 void agent_count_from(struct gate *gate, uint64_t now_ns)
@@ -61,60 +56,47 @@ void agent_count_from(struct gate *gate, uint64_t now_ns)
     in_flight_take_done(gate);
     begin_looks(now_ns);
     agent.measure.look_at_ns = now_ns + until_next_look_ns();
-    agent.measure.ahead = 0;
+    agent.measure.idle_ns = 0;
     agent.idle_from_ns = 0;
     agent.measure.ends_ns = UINT64_MAX;
 }
 
-static uint64_t busy_by_looks_ns(uint64_t passed_ns, uint64_t told_ns, bool is_guess)
+/* If a few looks all find work, the program need not always have some (Laplace's rule of succession). */
+static uint64_t busy_by_looks_ns(uint64_t passed_ns)
 {
-    struct looks *looks = &agent.measure.looks;
-    /* If a few looks all find work, the program need not always have some (Laplace's rule of succession). */
-    if (!agent.measure.is_parallel)
-        return passed_ns * (looks->busy + 1) / (looks->count + 2);
-    if (is_measured_alone())
-        return looks_merged_ns(&agent.measure.looks_alone, passed_ns, told_ns);
-    return looks_busy_ns(looks, passed_ns, told_ns, is_guess);
+    return passed_ns * (agent.measure.looks_busy + 1) / (agent.measure.looks + 2);
 }
 
-/* How many calls to report with `busy_ns`: those that are known to be done; or, `by_looks`, those that were done in the time
- * for which looks saw work. */
-static uint64_t count_calls(const struct in_flight_done *done, uint64_t busy_ns, bool by_looks)
+/* The process had work for `told_ns` of the `passed_ns` since the last measure, or earlier: work is told of when it is done. But
+ * not for longer than the time that has passed under the lease. */
+static uint64_t take_busy_ns(uint64_t told_ns, uint64_t passed_ns)
 {
-    uint64_t ahead = agent.measure.ahead, calls = done->calls > ahead ? done->calls - ahead : 0;
-    if (by_looks)
-        calls = looks_calls(&agent.measure.looks, busy_ns, done->ns, done->calls, ahead, done->unreached);
-    calls += calls == 0;
-    agent.measure.ahead = calls + ahead > done->calls ? calls + ahead - done->calls : 0;
-    return calls;
+    uint64_t most_ns = agent.measure.idle_ns + passed_ns, busy_ns = told_ns < most_ns ? told_ns : most_ns;
+    agent.measure.idle_ns = most_ns - busy_ns;
+    return busy_ns;
 }
 
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
 {
     struct in_flight_done done = in_flight_take_done(gate);
-    struct agent_measure measure = {.least_ns = done.least_ns, .measured = done.measured};
+    struct agent_measure measure = {
+        .calls = done.calls, .least_ns = done.least_ns, .measured = done.measured};
     uint64_t passed_ns = now_ns - agent.measure.from_ns;
     /* A long piece of work is reported as a whole, when it is done. */
     if (!done.calls)
         return measure;
-    measure.busy_ns = done.ns;
-    /* `done.ns` counts the time of streams that work side by side several times. It may also take all calls to be like a few
-     * that waited for other sessions. In both cases looks count. Without company no call waits for other sessions, and marks
-     * tell more. */
-    bool is_guess = done.is_guess && (agent.flags & WIRE_LEASE_COMPANY);
-    if (done.streams > 1 || is_guess) {
-        agent.measure.is_parallel = done.streams > 1;
+    measure.busy_ns = done.streams > 1 ? take_busy_ns(done.ns, passed_ns) : done.ns;
+    /* `done.ns` may take all calls to be like a few that waited for other sessions. Then looks count. Without company no call
+     * waits for other sessions, and marks tell more. */
+    if (done.is_guess && (agent.flags & WIRE_LEASE_COMPANY)) {
         agent.measure.look_at_ns =
             agent_counts_looks() ? agent.measure.look_at_ns : now_ns + until_next_look_ns();
         agent.measure.by_looks = MEASURES_BY_LOOKS;
     } else if (agent_counts_looks()) {
         agent.measure.by_looks--;
     }
-    bool by_looks = agent_counts_looks() && (agent.measure.is_parallel || done.unmeasured > done.calls / 2);
-    if (by_looks)
-        measure.busy_ns = busy_by_looks_ns(passed_ns, done.ns, is_guess);
-    measure.calls = count_calls(&done, measure.busy_ns,
-                                by_looks && agent.measure.is_parallel && !is_guess && !is_measured_alone());
+    if (agent_counts_looks() && done.unmeasured > done.calls / 2)
+        measure.busy_ns = busy_by_looks_ns(passed_ns);
     agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
     begin_looks(now_ns);
     return measure;
@@ -151,7 +133,7 @@ bool agent_look(struct gate *gate, uint64_t rest_ns)
     bool busy = streams || atomic_load_explicit(&gate->held, memory_order_relaxed) ||
                 !gate_is_left_but_for_loads(gate);
     if (agent_counts_looks()) /* if the process rested, it had no work until now */
-        count_looks(monotonic_ns(), agent.measure.rests ? 0 : streams ? computing : busy);
+        count_looks(monotonic_ns(), !agent.measure.rests && (streams ? computing > 0 : busy));
     agent.measure.submitted = submitted;
     uint64_t now_ns = monotonic_ns();
     if (!busy && (!agent.idle_from_ns || has_submitted))

@@ -17,6 +17,7 @@
  *   gate.lock                to look at other threads' entries, and to begin and end captures
  *   in_flight_entry.lock     one at a time; another thread's only by trylock, since the owner holds it while it records
  *                            a mark, which takes long if the driver's queue is full
+ *   in_flight_times.lock
  *   (the driver's own) */
 #pragma once
 
@@ -29,6 +30,7 @@
 #include "cuda/driver.h"
 #include "intercept/session/private.h"
 #include "intercept/submit/work_estimate.h"
+#include "intercept/submit/work_spans.h"
 
 enum gate_state {
     GATE_NONE,     /* this process has no gate */
@@ -98,6 +100,8 @@ struct in_flight_mark {
     enum in_flight_place place;
     /* In a burst that is not measured: the mark only bounds how much the stream may have before it. */
     bool is_skipped;
+    /* The calls of all streams were measured when it was recorded. */
+    bool is_shared;
     /* Of a sample: how long the call was on its way to the GPU while the GPU, which had reached the mark before, had nothing
      * to do. */
     uint64_t lead_ns;
@@ -138,6 +142,10 @@ struct in_flight_entry {
     uint64_t bursts_told;
     /* By the owner: behind the last mark, the stream waits for a function of the host. */
     bool is_parted;
+    /* By the owner: the thread does not wait for the stream, and all calls are measured in the slice of time that goes on
+     * (in_flight_slice()); and when a call was last measured that came to the idle stream. */
+    bool is_in_slice;
+    uint32_t idle_us;
     /* By the owner: how many calls came recently in SAMPLE_EVERY_NS; when the current count began, and how many calls the
      * thread had made by then. */
     uint64_t calls_of_late, counted_ns, counted_at;
@@ -202,6 +210,21 @@ struct in_flight_entry {
     struct in_flight_entry *next;
 };
 #define IN_FLIGHT_ENTRIES 4096u
+/* When work was done is not known in contexts beyond this number. */
+#define IN_FLIGHT_CLOCKS 16u
+
+/* When streams had the work that was measured. Not while the process has only one. */
+struct in_flight_times {
+    pthread_mutex_t lock;
+    /* From here on, all under `lock`. The clocks of the contexts' GPUs, by CLOCK_MONOTONIC. */
+    struct in_flight_clock {
+        CUcontext context; /* NULL: the place is free */
+        /* The GPU reached this event at `origin_ns`, or a little later. It was some stream's mark. */
+        CUevent origin;
+        uint64_t origin_ns;
+    } clocks[IN_FLIGHT_CLOCKS];
+    struct work_spans spans;
+};
 
 /* By the owner: one more call was made. */
 static inline void in_flight_entry_count(struct in_flight_entry *entry)
@@ -261,6 +284,11 @@ struct gate {
     /* Many calls are to be measured, since the daemon is learning what they take; and what is measured may include time that
      * other sessions had the GPU. */
     atomic_bool measures, has_company;
+    /* Not 0: in one of the last PARALLEL_TAKES calls of in_flight_take_done(), several streams had work. */
+    _Atomic uint16_t parallel;
+    /* The least chance with which a stream's calls were measured then, of IN_FLIGHT_CHANCES: all streams' calls are in a slice
+     * of less. And the same since then; 0: unknown. */
+    _Atomic uint32_t shared_chance, least_chance;
     /* The longest that one piece of work took recently; and when a drain last failed. Pieces from before that do not count,
      * as they may have waited for work that the gate held back. */
     _Atomic uint64_t longest_ns, stalled_ns;
@@ -276,6 +304,7 @@ struct gate {
     /* Tells the agent that something has changed. Set before `word` says that there is a gate. */
     void (*poke)(void);
 
+    struct in_flight_times times;
     /* No thread waits for anything while it holds this lock. */
     pthread_mutex_t lock;
     struct gate_capture capturing[GATE_CAPTURES];

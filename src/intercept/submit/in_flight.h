@@ -20,6 +20,9 @@
  * all is done, and at a function of the host. A copy from or to the host is not a call of the burst, as it takes no GPU
  * time from others: in a measured burst there are marks between copies and the calls behind them.
  *
+ * Several streams. What they do at the same time counts once. For that their calls are measured in the same slices of time
+ * (in_flight_slice()), and marks tell when they were done, by one clock for all (in_flight_times.c).
+ *
  * Asking. Work without a mark is found done by asking the stream itself (cuStreamQuery). The agent never puts anything
  * into a stream of the program: an event in the legacy stream would make other streams wait for each other, and a
  * program whose streams wait for values from each other would then hang. No thread can ask about another thread's own
@@ -104,22 +107,21 @@ uint64_t in_flight_submitted(struct gate *gate);
 
 /* What was done since the last in_flight_take_done(). Copies from and to the host are left out. */
 struct in_flight_done {
-    /* For how long the GPUs had the work, waiting for other sessions included, and how many calls it was. The time of streams
-     * that work side by side is added up. */
+    /* For how long the GPUs had work, waiting for other sessions included, where the time of streams that work side by side
+     * counts once; and how many calls it was. */
     uint64_t ns, calls;
     /* The least time that a measured call took, and how many measurements between two marks there were. */
     uint64_t least_ns, measured;
     /* How many streams had work done, or still have some. */
     uint32_t streams;
-    /* Of `calls`, those that were not measured and are taken to be like the measured ones; and how many more calls are not
-     * known to be done. */
-    uint64_t unmeasured, unreached;
+    /* Of `calls`, those that were not measured and are taken to be like the measured ones. */
+    uint64_t unmeasured;
     /* The measured calls were few, and differ. */
     bool is_guess;
 };
 struct in_flight_done in_flight_take_done(struct gate *gate);
 /* Calls may take a different time from now on, since the neighbours have changed: calls that are not measured are no longer
- * taken to be like those measured before. */
+ * taken to be like those measured before, nor at the same time as others as often. */
 void in_flight_forget_late(struct gate *gate);
 
 /* Before the program destroys a stream or a context. */

@@ -139,6 +139,7 @@ uint64_t in_flight_submitted(struct gate *gate)
 #define ALIKE_PART 0.8
 #define NOISE_NS 10000.0
 #define VARIES_REPORTS 500u
+#define PARALLEL_TAKES 50u
 
 static void note_late(struct in_flight_late *late, struct in_flight_told told)
 {
@@ -205,9 +206,8 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     }
     struct in_flight_counts counts = entry->counts;
     struct in_flight_told told = told_of_all(&counts);
-    uint64_t calls = told.calls + counts.others, unreached = in_flight_entry_computing(entry);
-    done->unreached += unreached;
-    done->streams += calls || unreached;
+    uint64_t calls = told.calls + counts.others;
+    done->streams += calls || in_flight_entry_computing(entry);
     if (!calls)
         return;
     if (counts.measured && (!done->measured || counts.least_ns < done->least_ns))
@@ -225,6 +225,15 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     entry->bursts_told = atomic_load_explicit(&entry->bursts, memory_order_relaxed);
 }
 
+static void note_parallel(struct gate *gate, uint32_t streams)
+{
+    uint16_t parallel = atomic_load_explicit(&gate->parallel, memory_order_relaxed);
+    parallel = streams > 1 ? PARALLEL_TAKES : parallel ? (uint16_t)(parallel - 1) : 0;
+    atomic_store_explicit(&gate->parallel, parallel, memory_order_relaxed);
+    uint32_t least = atomic_exchange_explicit(&gate->least_chance, 0, memory_order_relaxed);
+    atomic_store_explicit(&gate->shared_chance, least ? least : IN_FLIGHT_CHANCES, memory_order_relaxed);
+}
+
 struct in_flight_done in_flight_take_done(struct gate *gate)
 {
     struct in_flight_done done = {0};
@@ -239,12 +248,16 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
         take_counts(gate, entry, &done);
         guard_unlock(&entry->lock);
     }
+    note_parallel(gate, done.streams);
+    uint64_t any_ns = in_flight_take_times(&gate->times, done.ns);
+    done.ns = done.streams > 1 ? any_ns : done.ns;
     end_asking(gate, &calls);
     return done;
 }
 
 void in_flight_forget_late(struct gate *gate)
 {
+    in_flight_change_times(&gate->times);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];
@@ -299,6 +312,7 @@ void in_flight_forget_context(struct gate *gate, CUcontext context)
     own_calls_begin(&calls, NULL);
     guard_lock(&gate->lock);
     bool pushed = own_calls_push(context);
+    in_flight_forget_clock(&gate->times, context);
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct in_flight_entry *entry = &gate->entries[i];

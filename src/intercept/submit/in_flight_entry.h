@@ -1,8 +1,10 @@
 /* in_flight_entry.h - what the files that implement in_flight.h share: entries, their marks, and what marks tell.
  *
  * in_flight.c         what a thread does when it submits work
+ * in_flight_choose.c  which calls are measured
  * in_flight_entry.c   which entry belongs to which thread, stream and context
  * in_flight_marks.c   events in streams, and what is learned from them
+ * in_flight_times.c   when the streams of the process had work
  * in_flight_all.c     questions about all entries of the process */
 #pragma once
 
@@ -59,6 +61,76 @@ static inline void in_flight_forget_late_of(struct in_flight_entry *entry)
         entry->late[i] = (struct in_flight_late){0};
 }
 
+/* For one in several, chance is a number below this. */
+#define IN_FLIGHT_CHANCES (UINT32_C(1) << 24)
+#define IN_FLIGHT_SLICE_NS UINT64_C(8000000)
+/* The first part of a slice, in which not yet all streams' calls are measured. */
+#define IN_FLIGHT_SLICE_FIRST_NS UINT64_C(2000000)
+
+/* The chance of the slice of time that `now_ns` lies in: a slice of less is measured. By the golden ratio, so that no time is
+ * long without a slice of any chance, and slices keep step with no rhythm. */
+static inline uint32_t in_flight_slice(uint64_t now_ns)
+{
+    return (uint32_t)(now_ns / IN_FLIGHT_SLICE_NS) * UINT32_C(2654435769) >> 8;
+}
+
+/* Whether the calls of all streams that work side by side are measured at `now_ns`. */
+static inline bool in_flight_is_shared(const struct gate *gate, uint64_t now_ns)
+{
+    uint32_t chance = atomic_load_explicit(&gate->shared_chance, memory_order_relaxed),
+             least = atomic_load_explicit(&gate->least_chance, memory_order_relaxed);
+    chance = least && least < chance ? least : chance;
+    return in_flight_slice(now_ns) < chance && in_flight_slice(now_ns - IN_FLIGHT_SLICE_FIRST_NS) < chance;
+}
+
+/* The calls of a stream are measured with this chance. */
+static inline void in_flight_note_chance(struct gate *gate, uint32_t chance)
+{
+    uint32_t least = atomic_load_explicit(&gate->least_chance, memory_order_relaxed);
+    if (!least || chance < least)
+        atomic_store_explicit(&gate->least_chance, chance, memory_order_relaxed);
+}
+
+/* The largest number of calls, which may be doubled for each mark without an overflow. */
+#define IN_FLIGHT_CALLS_MOST (UINT32_MAX >> IN_FLIGHT_MARKS)
+
+/* How many calls the burst that goes on has so far. */
+static inline uint32_t in_flight_calls_in_burst(const struct in_flight_entry *entry)
+{
+    uint64_t calls = atomic_load_explicit(&entry->submitted, memory_order_relaxed) - entry->burst_from;
+    return calls < IN_FLIGHT_CALLS_MOST ? (uint32_t)calls : IN_FLIGHT_CALLS_MOST;
+}
+
+/* The next calls are to take the slow path. */
+static inline void in_flight_end_quick(struct in_flight_entry *entry)
+{
+    entry->left += entry->quick;
+    entry->quick = 0;
+}
+
+/* All calls before the next mark, except the last, may be quick. */
+static inline void in_flight_begin_quick(struct in_flight_entry *entry)
+{
+    entry->quick = entry->left - 1;
+    entry->left = 1;
+}
+
+/* The mark before the oldest one that is not reached. */
+static inline struct in_flight_mark *in_flight_mark_before(struct in_flight_entry *entry)
+{
+    return &entry->ring[(entry->first + IN_FLIGHT_MARKS - 1) % IN_FLIGHT_MARKS];
+}
+
+/* --- in_flight_choose.c: by the owner ------------------------------------------------------------- */
+
+/* How many calls are to be made until the next mark. If the program leaves its stream idle between calls (`sampled`), chance
+ * decides, so that marks do not keep step with the program's own rhythm. */
+uint32_t in_flight_calls_to_mark(struct gate *gate, struct in_flight_entry *entry, bool sampled);
+
+/* Begin a burst: up to the thread's next wait, all calls are measured or none, so that each is measured with the same
+ * chance, whatever its place. `has_waited`: the stream has nothing before it. */
+void in_flight_begin_burst(struct gate *gate, struct in_flight_entry *entry, bool has_waited);
+
 /* --- in_flight_entry.c ----------------------------------------------------------------------------- */
 
 /* This thread's entry for `stream`; NULL: the driver does not know the stream, or all places are taken. */
@@ -77,6 +149,10 @@ bool in_flight_entry_is_behind(const struct in_flight_entry *entry);
 
 /* Take out the marks that are reached. `watched`: a moment ago, the oldest was not reached. */
 void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool watched);
+
+/* From one event that was reached to another, by the GPU's own clock, which is not disturbed when a thread is descheduled for
+ * a moment. False: unknown. */
+bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns);
 
 /* `calls` are done. `measured_ns`: how long their work took; 0: it was not measured. */
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
@@ -105,3 +181,19 @@ void in_flight_entry_follow_other(struct gate *gate, struct in_flight_entry *ent
 
 /* Under the gate's lock: whether all work of the entry is done. False also if another thread holds the entry's lock. */
 bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry);
+
+/* --- in_flight_times.c ----------------------------------------------------------------------------- */
+
+/* Under the entry's lock, in its context: the calls of this mark, which is reached by `now_ns`, took the last `measured_ns`
+ * before it. May take the event of the mark before, or exchange it. */
+void in_flight_note_times(struct in_flight_times *times, struct in_flight_entry *entry,
+                          const struct in_flight_mark *mark, uint64_t measured_ns, uint64_t now_ns);
+
+/* The work of all streams since this was last called added up to `told_ns`: for how long any stream had some. */
+uint64_t in_flight_take_times(struct in_flight_times *times, uint64_t told_ns);
+
+/* Streams may work at other times from now on. */
+void in_flight_change_times(struct in_flight_times *times);
+
+/* In `context`, which the program destroys. */
+void in_flight_forget_clock(struct in_flight_times *times, CUcontext context);

@@ -127,6 +127,7 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     mark->sample = is_sample;
     mark->place = is_sample ? entry->sampled_place : IN_FLIGHT_WITHIN;
     mark->is_skipped = entry->burst == IN_FLIGHT_BURST_SKIPPED;
+    mark->is_shared = in_flight_is_shared(gate, now_ns);
     mark->queued = is_sample ? !is_vague && !was_late && !entry->recorded_late
                              : !entry->is_parted && (is_behind || (was_behind && !entry->recorded_late));
     entry->is_parted = false;
@@ -191,18 +192,23 @@ uint64_t in_flight_ahead_ns(const struct gate *gate)
     return ns < least_ns ? least_ns : ns;
 }
 
-/* How long the GPU took from the mark before to this one, which are both reached; 0: unknown. The GPU's own clock is not
- * disturbed when a thread is descheduled for a moment. */
-static uint64_t measured_ns(const struct in_flight_entry *entry, const struct in_flight_mark *mark)
+bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns)
 {
-    const struct in_flight_mark *before =
-        &entry->ring[(entry->first + IN_FLIGHT_MARKS - 1) % IN_FLIGHT_MARKS];
     float ms = 0;
-    if (!mark->queued || mark->apart || !before->event || !real(cuEventElapsedTime) ||
-        real(cuEventElapsedTime)(&ms, before->event, mark->event) != CUDA_SUCCESS || !(ms > 0))
+    if (!from || !real(cuEventElapsedTime) || real(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
+        return false;
+    *ns = (double)ms * 1e6;
+    return true;
+}
+
+/* How long the GPU took from the mark before to this one, which are both reached; 0: unknown. */
+static uint64_t measured_ns(struct in_flight_entry *entry, const struct in_flight_mark *mark)
+{
+    double ns = 0;
+    if (!mark->queued || mark->apart ||
+        !in_flight_elapsed_ns(in_flight_mark_before(entry)->event, mark->event, &ns) || !(ns > 0))
         return 0;
-    uint64_t ns = (uint64_t)((double)ms * 1e6);
-    return ns > mark->lead_ns ? ns - mark->lead_ns : 1;
+    return (uint64_t)ns > mark->lead_ns ? (uint64_t)ns - mark->lead_ns : 1;
 }
 
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
@@ -242,8 +248,11 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     entry->reached_watched = watched;
     if (!pieces)
         return;
+    bool counts = measured && computing && !mark->is_skipped && !mark->copies;
     if (computing)
-        in_flight_count_done(entry, computing, mark->is_skipped || mark->copies ? 0 : measured, mark->place);
+        in_flight_count_done(entry, computing, counts ? measured : 0, mark->place);
+    if (counts && mark->is_shared && atomic_load_explicit(&gate->entry_count, memory_order_relaxed) > 1)
+        in_flight_note_times(&gate->times, entry, mark, measured, now_ns);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
         return;

@@ -1,7 +1,7 @@
 /* load - a program of a given character: how long its kernels are, how it submits them, and what it does between.
  *
  *   load [kernel=US[-US]] [burst=N] [last=US] [seldom=N] [graph=N] [gap=US] [spin] [period=US] [ahead=MS] [threads=N]
- *        [gpus=N] [copy=KIB] [back]
+ *        [gpus=N] [copy=KIB] [back] [joined]
  *
  *   kernel   how long a kernel takes; of a range, each one's length is drawn by chance, small ones most often
  *            (evenly by their logarithm)
@@ -16,6 +16,7 @@
  *   threads  each with a stream of its own, all doing the same (1)
  *   gpus     that the threads use, one after another (1)
  *   copy     KiB that are copied to the GPU before each burst
+ *   joined   half of the burst is on a second stream, for which the first one waits; the program waits for the first one only
  *   back     all is on the default stream, and what waits for a burst is a copy of its result
  *
  * Prints "ready"; for each line on standard input that is a number of ms, works for that long and prints. Words behind the
@@ -44,13 +45,13 @@ static CUcontext contexts[GPUS_MOST];
 static CUfunction kernels[GPUS_MOST];
 static struct {
     long from_us, to_us, burst, last_us, seldom, graph, gap_us, period_us, ahead_ms, threads, gpus, copy_kib;
-    int spins, copies_back;
+    int spins, copies_back, is_joined;
 } with = {.from_us = 100, .to_us = 100, .burst = 1, .threads = 1, .gpus = 1};
 
 static struct worker {
     pthread_t thread;
     long gpu;
-    CUstream stream;
+    CUstream stream, second;
     CUgraphExec graph;
     long graph_ns;
     CUevent reached[BATCHES];
@@ -128,6 +129,20 @@ static long put_burst(struct worker *worker, long count)
     return sum_ns;
 }
 
+static long put_joined_burst(struct worker *worker)
+{
+    CUstream first = worker->stream;
+    CHECK(cuEventRecord(worker->reached[0], first));
+    CHECK(cuStreamWaitEvent(worker->second, worker->reached[0], 0));
+    worker->stream = worker->second;
+    long sum_ns = put_burst(worker, with.burst / 2);
+    CHECK(cuEventRecord(worker->reached[1], worker->second));
+    worker->stream = first;
+    sum_ns += put_burst(worker, with.burst - with.burst / 2);
+    CHECK(cuStreamWaitEvent(first, worker->reached[1], 0));
+    return sum_ns;
+}
+
 static void note(struct worker *worker, long kernel_ns, long latency_ns)
 {
     worker->bursts++;
@@ -164,7 +179,7 @@ static void work_in_bursts(struct worker *worker, long end)
     long due = now_ns();
     while (now_ns() < end) {
         long from = with.period_us ? due : now_ns();
-        long sum_ns = put_burst(worker, with.burst);
+        long sum_ns = with.is_joined ? put_joined_burst(worker) : put_burst(worker, with.burst);
         if (with.copies_back)
             CHECK(cuMemcpyDtoH_v2(host, worker->copied, 4));
         else
@@ -232,6 +247,8 @@ static int take_word(const char *word)
         return with.spins = 1;
     if (strcmp(word, "back") == 0)
         return with.copies_back = 1;
+    if (strcmp(word, "joined") == 0)
+        return with.is_joined = 1;
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t length = strlen(numbers[i].name);
         char *end;
@@ -270,6 +287,8 @@ int main(int count, char **words)
             workers[i].stream = CU_STREAM_LEGACY;
         else
             CHECK(cuStreamCreate(&workers[i].stream, CU_STREAM_NON_BLOCKING));
+        if (with.is_joined)
+            CHECK(cuStreamCreate(&workers[i].second, CU_STREAM_NON_BLOCKING));
         for (unsigned b = 0; b < BATCHES; b++)
             CHECK(cuEventCreate(&workers[i].reached[b], CU_EVENT_DISABLE_TIMING));
         if (with.copy_kib || with.copies_back)

@@ -280,6 +280,7 @@ static int end_measuring(void **state)
     way_ns = reach_ns = 0;
     begins_at_once = ends_meanwhile = false;
     gate->measures = gate->has_company = false;
+    gate->parallel = 0;
     return 0;
 }
 

@@ -1,0 +1,99 @@
+/* in_flight_times.c - when the streams of the process had work, by one clock for all of them. */
+#include "intercept/resolve/guard.h"
+#include "intercept/resolve/real.h"
+#include "intercept/submit/in_flight_entry.h"
+
+/* Times since an event are floats: with more than this, they would be exact to a microsecond only (cuda.h 13.0,
+ * cuEventElapsedTime). */
+#define ORIGIN_MOST_NS UINT64_C(1000000000)
+
+/* The clock of `context`, or a free place if that is NULL. NULL: there is none. */
+static struct in_flight_clock *find_clock(struct in_flight_times *times, CUcontext context)
+{
+    for (unsigned i = 0; i < IN_FLIGHT_CLOCKS; i++)
+        if (times->clocks[i].context == context)
+            return &times->clocks[i];
+    return NULL;
+}
+
+/* The context's clock, which begins with the mark `before` if it is new. NULL: all places are taken. */
+static struct in_flight_clock *have_clock(struct in_flight_times *times, CUcontext context,
+                                          struct in_flight_mark *before)
+{
+    struct in_flight_clock *clock = find_clock(times, context);
+    if (clock || !(clock = find_clock(times, NULL)))
+        return clock;
+    *clock = (struct in_flight_clock){context, before->event, before->recorded_ns};
+    before->event = NULL;
+    return clock;
+}
+
+/* Take `event` for the clock's origin, and give back the one that it had. */
+static void move_origin(struct in_flight_clock *clock, CUevent *event)
+{
+    CUevent before = clock->origin;
+    double ns = 0;
+    if (!in_flight_elapsed_ns(before, *event, &ns))
+        return;
+    clock->origin = *event;
+    clock->origin_ns += (uint64_t)(int64_t)ns;
+    *event = before;
+}
+
+/* When the GPU reached the mark, which it has by `now_ns`; 0: unknown. The clock then begins anew with the mark `before`. */
+static uint64_t reached_ns(struct in_flight_clock *clock, struct in_flight_mark *before,
+                           const struct in_flight_mark *mark, uint64_t now_ns)
+{
+    double ns = 0;
+    if (!in_flight_elapsed_ns(clock->origin, mark->event, &ns)) {
+        *clock = (struct in_flight_clock){clock->context, before->event, before->recorded_ns};
+        before->event = NULL;
+        return 0;
+    }
+    uint64_t told_ns = clock->origin_ns + (uint64_t)(int64_t)ns, reached_ns = told_ns;
+    /* The thread records a mark before the GPU reaches it, unless the thread is descheduled meanwhile. */
+    reached_ns = reached_ns > mark->recorded_ns ? reached_ns : mark->recorded_ns;
+    reached_ns = reached_ns < now_ns ? reached_ns : now_ns;
+    clock->origin_ns += reached_ns - told_ns;
+    return reached_ns;
+}
+
+void in_flight_note_times(struct in_flight_times *times, struct in_flight_entry *entry,
+                          const struct in_flight_mark *mark, uint64_t measured_ns, uint64_t now_ns)
+{
+    struct in_flight_mark *before = in_flight_mark_before(entry);
+    guard_lock(&times->lock);
+    struct in_flight_clock *clock = have_clock(times, in_flight_entry_context(entry), before);
+    uint64_t to_ns = clock ? reached_ns(clock, before, mark, now_ns) : 0;
+    if (to_ns > measured_ns)
+        work_spans_add(&times->spans, to_ns - measured_ns, to_ns);
+    if (to_ns && to_ns > clock->origin_ns + ORIGIN_MOST_NS)
+        move_origin(clock, &before->event);
+    guard_unlock(&times->lock);
+}
+
+uint64_t in_flight_take_times(struct in_flight_times *times, uint64_t told_ns)
+{
+    guard_lock(&times->lock);
+    uint64_t any_ns = work_spans_take(&times->spans, told_ns);
+    guard_unlock(&times->lock);
+    return any_ns;
+}
+
+void in_flight_change_times(struct in_flight_times *times)
+{
+    guard_lock(&times->lock);
+    work_spans_change(&times->spans);
+    guard_unlock(&times->lock);
+}
+
+void in_flight_forget_clock(struct in_flight_times *times, CUcontext context)
+{
+    guard_lock(&times->lock);
+    struct in_flight_clock *clock = find_clock(times, context);
+    if (clock) {
+        real(cuEventDestroy_v2)(clock->origin);
+        *clock = (struct in_flight_clock){0};
+    }
+    guard_unlock(&times->lock);
+}
