@@ -219,7 +219,7 @@ struct in_flight_times {
     /* From here on, all under `lock`. The clocks of the contexts' GPUs, by CLOCK_MONOTONIC. */
     struct in_flight_clock {
         CUcontext context; /* NULL: the place is free */
-        /* The GPU reached this event at `origin_ns`, or a little later. It was some stream's mark. */
+        /* About when the GPU reached this event, which was some stream's mark. */
         CUevent origin;
         uint64_t origin_ns;
     } clocks[IN_FLIGHT_CLOCKS];

@@ -23,7 +23,7 @@ static struct in_flight_clock *have_clock(struct in_flight_times *times, CUconte
     struct in_flight_clock *clock = find_clock(times, context);
     if (clock || !(clock = find_clock(times, NULL)))
         return clock;
-    *clock = (struct in_flight_clock){context, before->event, before->recorded_ns};
+    *clock = (struct in_flight_clock){context, before->event, before->from_ns};
     before->event = NULL;
     return clock;
 }
@@ -46,13 +46,14 @@ static uint64_t reached_ns(struct in_flight_clock *clock, struct in_flight_mark 
 {
     double ns = 0;
     if (!in_flight_elapsed_ns(clock->origin, mark->event, &ns)) {
-        *clock = (struct in_flight_clock){clock->context, before->event, before->recorded_ns};
+        *clock = (struct in_flight_clock){clock->context, before->event, before->from_ns};
         before->event = NULL;
         return 0;
     }
     uint64_t told_ns = clock->origin_ns + (uint64_t)(int64_t)ns, reached_ns = told_ns;
-    /* The thread records a mark before the GPU reaches it, unless the thread is descheduled meanwhile. */
-    reached_ns = reached_ns > mark->recorded_ns ? reached_ns : mark->recorded_ns;
+    /* `from_ns` is before the thread began to record the mark; when it had done so tells nothing, as it may have been descheduled
+     * meanwhile. */
+    reached_ns = reached_ns > mark->from_ns ? reached_ns : mark->from_ns;
     reached_ns = reached_ns < now_ns ? reached_ns : now_ns;
     clock->origin_ns += reached_ns - told_ns;
     return reached_ns;

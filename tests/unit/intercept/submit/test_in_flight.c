@@ -770,6 +770,60 @@ static void streams_that_work_side_by_side_are_told_of(void **state)
     assert_int_equal(told.streams, 2);
 }
 
+/* When each call on two streams ends, by the GPU's clock. A mark in a stream that has nothing to do is reached at once. */
+#define BESIDE 50u
+#define BESIDE_CALLS 64u
+static uint64_t ends_ns[2][100 * BESIDE_CALLS];
+
+static uint64_t reached_ns(CUevent event)
+{
+    const struct fake_event *fake = &events[(uintptr_t)event];
+    unsigned which = number(fake->stream) - BESIDE;
+    uint64_t ended_ns = which < 2 && fake->at ? ends_ns[which][fake->at] : 0;
+    return ended_ns > fake->recorded_ns ? ended_ns : fake->recorded_ns;
+}
+
+static CUresult elapsed_on_any_stream(float *ms, CUevent from, CUevent to)
+{
+    *ms = (float)((double)(int64_t)(reached_ns(to) - reached_ns(from)) / (double)MS);
+    return CUDA_SUCCESS;
+}
+
+/* Each ms both streams get a call of 250 us, the second one by `later_ns` later than the first. */
+static uint64_t told_of_two_streams(uint64_t later_ns)
+{
+    in_flight_take_done(gate);
+    in_flight_forget_late(gate);
+    for (unsigned i = 0; i < BESIDE_CALLS; i++) {
+        stands_ns += MS - later_ns;
+        for (unsigned k = 0; k < 2; k++) {
+            ends_ns[k][put[BESIDE + k] + 1] = stands_ns + MS / 4;
+            launch_on(STREAM(BESIDE + k));
+            stands_ns += k == 0 ? later_ns : 0;
+        }
+    }
+    stands_ns += MS;
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, 2 * BESIDE_CALLS);
+    return told.ns;
+}
+
+static void what_two_streams_do_at_the_same_time_is_told_once(void **state)
+{
+    const uint64_t once_ns = BESIDE_CALLS * MS / 4;
+    (void)state;
+    install(CUDA_ID_cuEventElapsedTime, (void *)elapsed_on_any_stream);
+    gate->times = (struct in_flight_times){0}; /* the clock has been set back between tests */
+    gate->measures = true;
+    put[BESIDE] = put[BESIDE + 1] = 0;
+    told_of_two_streams(0); /* until it is known that two have work */
+    for (unsigned round = 0; round < 30; round++) {
+        assert_in_range(told_of_two_streams(0), once_ns, once_ns * 104 / 100);
+        assert_in_range(told_of_two_streams(MS / 8), once_ns * 3 / 2 * 96 / 100, once_ns * 3 / 2 * 104 / 100);
+        assert_in_range(told_of_two_streams(MS / 2), 2 * once_ns * 96 / 100, 2 * once_ns);
+    }
+}
+
 static void what_is_not_done_is_not_told_of(void **state)
 {
     (void)state;
@@ -1178,6 +1232,7 @@ int main(void)
         MEASURES(the_first_call_of_a_turn_stands_for_no_other),
         MEASURES(a_burst_is_measured_though_the_gpu_is_hardly_behind),
         MEASURES(streams_that_work_side_by_side_are_told_of),
+        MEASURES(what_two_streams_do_at_the_same_time_is_told_once),
         MEASURES(what_is_not_done_is_not_told_of),
         MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
         MEASURES(a_threads_own_stream_has_events_only_where_marks_are_due),
