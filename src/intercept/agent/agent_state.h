@@ -51,8 +51,8 @@ struct agent_state {
     struct {
         /* When the time to be measured began: at GRANT, or at the last measure. */
         uint64_t from_ns;
-        /* Looks at moments chosen by chance: how many there were, and at how many of them there was work. When the next look is.
-         */
+        /* Looks at moments chosen by chance: how many there were, and at how many of them there was work; and when the next
+         * look is. */
         uint32_t looks, looks_busy;
         uint64_t look_at_ns;
         /* Not 0: looks count, since so few calls were measured that marks do not say for how long there is work. So many

@@ -139,6 +139,7 @@ uint64_t in_flight_submitted(struct gate *gate)
 #define ALIKE_PART 0.8
 #define NOISE_NS 10000.0
 #define VARIES_REPORTS 500u
+/* Streams are taken to work side by side for so many more takes. */
 #define PARALLEL_TAKES 50u
 
 static void note_late(struct in_flight_late *late, struct in_flight_told told)
@@ -230,6 +231,11 @@ static void note_parallel(struct gate *gate, uint32_t streams)
     uint16_t parallel = atomic_load_explicit(&gate->parallel, memory_order_relaxed);
     parallel = streams > 1 ? PARALLEL_TAKES : parallel ? (uint16_t)(parallel - 1) : 0;
     atomic_store_explicit(&gate->parallel, parallel, memory_order_relaxed);
+}
+
+/* From now on, times are kept of the slices in which all streams' calls were measured since the last take. */
+static void share_chance(struct gate *gate)
+{
     uint32_t least = atomic_exchange_explicit(&gate->least_chance, 0, memory_order_relaxed);
     atomic_store_explicit(&gate->shared_chance, least ? least : IN_FLIGHT_CHANCES, memory_order_relaxed);
 }
@@ -249,6 +255,7 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
         guard_unlock(&entry->lock);
     }
     note_parallel(gate, done.streams);
+    share_chance(gate);
     uint64_t any_ns = in_flight_take_times(&gate->times, done.ns);
     done.ns = done.streams > 1 ? any_ns : done.ns;
     end_asking(gate, &calls);

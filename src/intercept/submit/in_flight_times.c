@@ -16,6 +16,12 @@ static struct in_flight_clock *find_clock(struct in_flight_times *times, CUconte
     return NULL;
 }
 
+static void begin_clock(struct in_flight_clock *clock, CUcontext context, struct in_flight_mark *mark)
+{
+    *clock = (struct in_flight_clock){context, mark->event, mark->from_ns};
+    mark->event = NULL;
+}
+
 /* The context's clock, which begins with the mark `before` if it is new. NULL: all places are taken. */
 static struct in_flight_clock *have_clock(struct in_flight_times *times, CUcontext context,
                                           struct in_flight_mark *before)
@@ -23,8 +29,7 @@ static struct in_flight_clock *have_clock(struct in_flight_times *times, CUconte
     struct in_flight_clock *clock = find_clock(times, context);
     if (clock || !(clock = find_clock(times, NULL)))
         return clock;
-    *clock = (struct in_flight_clock){context, before->event, before->from_ns};
-    before->event = NULL;
+    begin_clock(clock, context, before);
     return clock;
 }
 
@@ -46,8 +51,7 @@ static uint64_t reached_ns(struct in_flight_clock *clock, struct in_flight_mark 
 {
     double ns = 0;
     if (!in_flight_elapsed_ns(clock->origin, mark->event, &ns)) {
-        *clock = (struct in_flight_clock){clock->context, before->event, before->from_ns};
-        before->event = NULL;
+        begin_clock(clock, clock->context, before);
         return 0;
     }
     uint64_t told_ns = clock->origin_ns + (uint64_t)(int64_t)ns, reached_ns = told_ns;
