@@ -46,6 +46,30 @@ static unsigned time_short_ones(double *times, double *since)
     return count;
 }
 
+/* Of short kernels that come while another process's long one runs: what two events around one of them tell, in
+ * microseconds. */
+static double time_by_events(void)
+{
+    static double times[SHORT_MOST];
+    unsigned count = 0;
+    CUevent before, behind;
+    float ms;
+    must(cuEventCreate(&before, CU_EVENT_DEFAULT));
+    must(cuEventCreate(&behind, CU_EVENT_DEFAULT));
+    for (double end_s = now_s() + LOOK_S; now_s() < end_s && count < SHORT_MOST;) {
+        sleep_s(0.0003);
+        must(cuEventRecord(before, NULL));
+        work_launch(SHORT_US, NULL);
+        must(cuEventRecord(behind, NULL));
+        must(cuCtxSynchronize());
+        must(cuEventElapsedTime(&ms, before, behind));
+        times[count++] = (double)ms * 1e3;
+    }
+    must(cuEventDestroy(before));
+    must(cuEventDestroy(behind));
+    return median(times, count);
+}
+
 static double run_long(struct part *part, unsigned count)
 {
     part_say(part, "%u", count);
@@ -76,15 +100,17 @@ void check_slices(const struct check *check)
     double alone_us = median(times, count);
     figure("short_kernel_alone", alone_us, "us");
 
-    part_say(&parts[0], "%u", (unsigned)(LOOK_S * 1e6 / LONG_US) + 4);
+    part_say(&parts[0], "%u", (unsigned)(2 * LOOK_S * 1e6 / LONG_US) + 4);
     sleep_s(0.05);
     count = time_short_ones(times, since);
-    double beside_us = median(times, count);
+    double beside_us = median(times, count), by_events_us = time_by_events();
     figure("short_kernel_beside_long_ones", beside_us, "us");
     figure("short_kernel_beside_long_ones_p99", quantile(times, count, 0.99), "us");
+    figure("short_kernel_beside_long_ones_by_events", by_events_us, "us");
     part_hear_number(&parts[0]);
-    bool is_preempted = beside_us < LONG_US / 2;
+    bool is_preempted = beside_us < LONG_US / 2, waits = by_events_us - alone_us < (beside_us - alone_us) / 2;
     figure_text("a_running_kernel_is_preempted", "%s", is_preempted ? "yes" : "no");
+    figure_text("an_event_waits_for_a_slice", "%s", waits ? "yes" : "no");
 
     double one_s = run_long(&parts[0], KERNELS), both_s = run_both(parts, KERNELS);
     part_end(&parts[0]);

@@ -90,7 +90,7 @@ enum wire_type {
     WIRE_PROGRESS = 14,
     WIRE_BURST = 15,
     WIRE_WAITS = 20,
-    WIRE_WORK = 23,
+    WIRE_WORK = 26, /* 23 was a form without `begun_ns`, for which 512 in GRANT asked */
     /* of version 2, but only where the policy's engine asks for it */
     WIRE_ARENA = 16,
     WIRE_EVICT = 17,
@@ -202,7 +202,7 @@ enum wire_lease_flags {
     /* Tell by WAITS, before PROGRESS and RETURNED, of the waits at the gate that have ended. */
     WIRE_LEASE_WAITS = 256,
     /* Report by WORK instead of PROGRESS. */
-    WIRE_LEASE_WORK = 512,
+    WIRE_LEASE_WORK = 8192,
     /* Other sessions compute on these GPUs now and then: the time of a call may include time that they had the GPU. */
     WIRE_LEASE_COMPANY = 1024,
     /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
@@ -222,7 +222,7 @@ enum wire_lease_flags {
 _Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS |
                 WIRE_LEASE_BURSTS | WIRE_LEASE_STILL | WIRE_LEASE_STALLS | WIRE_LEASE_STEP |
                 WIRE_LEASE_WAITS | WIRE_LEASE_WORK | WIRE_LEASE_COMPANY | WIRE_LEASE_MEASURE |
-                WIRE_LEASE_OVERLAPS) == 8191,
+                WIRE_LEASE_OVERLAPS) == 16383 - 512,
                "each flag has a bit of its own");
 #define WIRE_REPORT_NS UINT64_C(20000000)
 
@@ -274,6 +274,9 @@ struct wire_progress {
 
 struct wire_work {
     struct wire_progress progress;
+    /* The part of `busy_ns` in which the GPU had begun with the work: without the time that calls waited before it reached
+     * them, as far as that is known. */
+    uint64_t begun_ns;
     /* Of the calls that were measured, singly or a few at a time: the least time that one took (in a group, the
      * group's time for each of its calls), with the waiting for other work. `measured`: how many such measurements
      * there were. */

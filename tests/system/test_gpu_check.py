@@ -218,7 +218,16 @@ def test_slices_are_found_as_the_simulated_card_has_them(gpu_check):
     assert figures["a_running_kernel_is_preempted"] == "yes"
     assert figures["slice"]["value"] == pytest.approx(1024, rel=0.5)
     assert figures["switch"]["value"] == pytest.approx(100, rel=0.5)
+    assert figures["an_event_waits_for_a_slice"] == "yes"
+    assert figures["short_kernel_beside_long_ones_by_events"]["value"] < figures["short_kernel_beside_long_ones"]["value"] / 4
     assert rows["call-times"]["figures"]["launch"]["value"] > 2.4  # 2.5 us of CPU time, and what the machine adds
+
+
+def test_whether_events_wait_for_slices_is_found(gpu_check):
+    status, rows = gpu_check.only("slices", FAKECUDA_DEVICE="h100", FAKECUDA_EVENT_WAITS="0")
+    figures = rows["slices"]["figures"]
+    assert status == 0 and figures["an_event_waits_for_a_slice"] == "no"
+    assert figures["short_kernel_beside_long_ones_by_events"]["value"] > figures["short_kernel_beside_long_ones"]["value"] / 2
 
 
 def test_the_planted_tree_without_a_fault_passes(planted):

@@ -85,6 +85,13 @@ static uint64_t began_at(const struct arbiter_process *process, uint64_t from)
     return from - process->open_since < longest ? process->open_since : from - longest;
 }
 
+/* Of the time with work that is told, the part in which the GPU had begun with it. */
+static double begun_part(const struct wire_work *work)
+{
+    uint64_t busy_ns = work->progress.busy_ns;
+    return work->begun_ns && work->begun_ns < busy_ns ? (double)work->begun_ns / (double)busy_ns : 1;
+}
+
 static void note_measured(struct stretch *stretch, const struct wire_work *work)
 {
     double least = (double)work->least_ns;
@@ -138,6 +145,7 @@ static void take_measure(struct arbiter_process *process, const struct wire_work
     session->busy_ns += busy;
     session->said_ns += busy;
     note_measured(&session->stretch, work);
+    session->told_begun = begun_part(work);
     arbiter_learn(process, is_alone, passed, whole, busy, (double)told->calls);
 }
 

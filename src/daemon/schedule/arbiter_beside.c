@@ -20,6 +20,8 @@
 #define LEFT_IDLE_ERROR 0.2
 #define LEFT_CALL_NS 20000.0
 #define EVEN_ERROR 0.5
+/* The weight of a window in the part of its work that the GPU has begun with, as few calls are measured in one window. */
+#define BEGUN_SMOOTH 0.2
 /* If more than this part of what others are charged may be wrong, they may have used all of the time. */
 #define UNSURE 0.05
 
@@ -130,6 +132,12 @@ static bool is_unexplained(const struct beside *beside)
                                  UNEXPLAINED * beside->spent_ns + LEFT_OF_TURN_NS * beside->turns;
 }
 
+static double smooth_begun(const struct beside *beside)
+{
+    double part = beside->begun_ns / beside->busy_ns, before = beside->begun_part;
+    return before > 0 ? before + (part - before) * BEGUN_SMOOTH : part;
+}
+
 double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
                            double cost_ns)
 {
@@ -140,6 +148,7 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
     double most_ns = unsure_ns > UNSURE * others_ns ? passed_ns : others_ns;
     beside->passed_ns += passed_ns;
     beside->busy_ns += busy_ns;
+    beside->begun_ns += busy_ns * session->told_begun;
     beside->calls += calls;
     beside->spent_ns += fmax(cost_ns, 0);
     beside->others_idle_ns += idle_of_others(session, passed_ns) * passed_ns;
@@ -150,13 +159,16 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
     if (beside->passed_ns < BESIDE_NS || beside->busy_ns <= 0)
         return most_ns;
     struct guess by_time = guess_by_time(beside);
+    double busy = fmin(beside->busy_ns / beside->passed_ns, 1), begun = smooth_begun(beside);
+    by_time.part = fmin(by_time.part, busy * begun); /* the GPU computes for no longer than it has begun with work */
     double spent = beside->spent_ns / beside->passed_ns;
     struct guess by_calls = {spent, spent > 0 ? arbiter_calls_error(session) * spent : 1};
     bool was_unexplained = beside->is_unexplained, unexplained = is_unexplained(beside);
     *beside = (struct beside){
         .before_ns = others.ns,
         .unsure_before_ns = others.unsure_ns,
-        .part = by_time.part / fmin(beside->busy_ns / beside->passed_ns, 1),
+        .part = by_time.part / busy,
+        .begun_part = begun,
         .is_unexplained = unexplained,
         /* One such window may only mean that others report late. */
         .by_time = has_several_processes(session)   ? 0

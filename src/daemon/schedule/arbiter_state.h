@@ -150,6 +150,8 @@ struct stretch {
 /* A session beside others: the sums of the running window (200 ms), and what the last window told. */
 struct beside {
     double passed_ns, busy_ns;
+    /* Of the time with work, that in which the GPU had begun with it. */
+    double begun_ns;
     /* Time in which other sessions had no work; what they were charged; and how much of that may be wrong. */
     double others_idle_ns, others_ns, unsure_ns;
     /* The session's own calls, and their cost as measured alone. */
@@ -161,6 +163,8 @@ struct beside {
     /* Of the time in which the session has work, the part in which the GPU does it, as a guess by time; and the
      * weight of that guess, 0..1, against its calls' cost. */
     double part, by_time;
+    /* The part of its time with work in which the GPU had begun with that work, smoothed; 0: not known yet. */
+    double begun_part;
     /* In the last window, neither the cost of its calls nor what others were charged explained how long it had work. */
     bool is_unexplained;
 };
@@ -245,6 +249,8 @@ struct arbiter_session {
      * were. */
     uint64_t company_at, together_at;
     struct beside beside;
+    /* Of the time with work in the last report, the part in which the GPU had begun with it. */
+    double told_begun;
 
     /* What the session is like. */
     struct solo_cost cost;

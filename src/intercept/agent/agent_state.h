@@ -119,7 +119,7 @@ void agent_count_from(struct gate *gate, uint64_t now_ns);
 struct agent_measure {
     uint64_t busy_ns, calls;
     /* As in struct in_flight_done. */
-    uint64_t least_ns, measured;
+    uint64_t begun_ns, least_ns, measured;
 };
 struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns);
 

@@ -153,8 +153,9 @@ static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returne
     struct wire_progress progress = {agent.lease, measure.busy_ns, longest_ns, waited_ns, measure.calls};
     bool tells_calls = agent.flags & (WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK);
     if (agent.flags & WIRE_LEASE_WORK)
-        message = (struct wire_message){.header.type = WIRE_WORK,
-                                        .work = {progress, measure.least_ns, measure.measured}};
+        message =
+            (struct wire_message){.header.type = WIRE_WORK,
+                                  .work = {progress, measure.begun_ns, measure.least_ns, measure.measured}};
     else if (tells_calls)
         message = (struct wire_message){.header.type = WIRE_PROGRESS, .progress = progress};
     else if (returned)

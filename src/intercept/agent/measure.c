@@ -97,6 +97,7 @@ struct agent_measure agent_measure(struct gate *gate, uint64_t now_ns)
     }
     if (agent_counts_looks() && done.unmeasured > done.calls / 2)
         measure.busy_ns = busy_by_looks_ns(passed_ns);
+    measure.begun_ns = done.begun_ns < measure.busy_ns ? done.begun_ns : measure.busy_ns;
     agent.measure.gap_ns = passed_ns > measure.busy_ns ? (passed_ns - measure.busy_ns) / measure.calls : 0;
     begin_looks(now_ns);
     return measure;

@@ -89,8 +89,8 @@ enum in_flight_place {
 
 struct in_flight_mark {
     CUevent event;
-    /* CLOCK_MONOTONIC: when the thread recorded the mark before this one, and when it recorded this one. */
-    uint64_t from_ns, recorded_ns;
+    /* CLOCK_MONOTONIC: when the thread began to record this mark, and when it had done so. */
+    uint64_t began_ns, recorded_ns;
     /* Calls between the mark before and this one; and how many of these are apart, or copies. */
     uint32_t pieces, apart, copies;
     /* The GPU had no gap between the mark before and this one, except for `lead_ns`: the time between them is the calls'. */
@@ -105,6 +105,9 @@ struct in_flight_mark {
     /* Of a sample: how long the call was on its way to the GPU while the GPU, which had reached the mark before, had nothing
      * to do. */
     uint64_t lead_ns;
+    /* Of a sample that came to an idle stream: since when its call waited for the GPU, if the GPU did not reach the mark before
+     * at once; 0: unknown. */
+    uint64_t waits_from_ns;
 };
 /* Size of the ring. A stream has at most one mark less before it, since the last mark that was reached stays in the ring to
  * measure from. */
@@ -165,9 +168,9 @@ struct in_flight_entry {
     /* Calls that are done and that in_flight_take_done() has not taken yet. */
     struct in_flight_counts {
         /* Measured calls, that is those between two marks without a gap, and for how long the GPU had them, waiting for other
-         * sessions included. */
+         * sessions included; and `waited_ns` of that, before it began with them. */
         struct in_flight_told {
-            uint64_t calls, ns;
+            uint64_t calls, ns, waited_ns;
         } told[IN_FLIGHT_PLACES];
         /* Calls that were not measured. They are taken to be like the measured ones. */
         uint64_t others;
@@ -178,7 +181,7 @@ struct in_flight_entry {
      * and long ones come rarely there, as marks are far apart behind short calls. Calls that begin a turn are counted in
      * reports, but no other calls are taken to be like them. */
     struct in_flight_late {
-        double calls, ns;
+        double calls, ns, waited_ns;
     } late[IN_FLIGHT_AFRESH];
     uint32_t chance;
     /* Index of the oldest mark that is not reached. */
@@ -190,8 +193,9 @@ struct in_flight_entry {
     /* Where that call stands; and the gate's `closings` when the first call of a burst was last measured. */
     enum in_flight_place sampled_place;
     uint32_t first_at;
-    /* Earlier calls, behind which there was no mark, were not done yet when that mark was recorded. */
-    bool samples_behind;
+    /* Earlier calls, behind which there is no mark, may stand before that mark; and they were not done yet when it was
+     * recorded. */
+    bool samples_follow, samples_behind;
     /* When the last mark was recorded, when the call behind it that it is to measure returned, and when a mark was last seen
      * to be reached. */
     uint64_t recorded_ns, returned_ns, reached_ns;
@@ -213,7 +217,7 @@ struct in_flight_entry {
 /* When work was done is not known in contexts beyond this number. */
 #define IN_FLIGHT_CLOCKS 16u
 
-/* When streams had the work that was measured. Not while the process has only one. */
+/* When the GPUs reached marks, and when streams had the work that was measured; the latter not while the process has only one. */
 struct in_flight_times {
     pthread_mutex_t lock;
     /* From here on, all under `lock`. The clocks of the contexts' GPUs, by CLOCK_MONOTONIC. */
@@ -222,6 +226,10 @@ struct in_flight_times {
         /* About when the GPU reached this event, which was some stream's mark. */
         CUevent origin;
         uint64_t origin_ns;
+        /* Since the origin was last moved: how many marks on idle streams were timed, and the least time from when one of them
+         * began to be recorded until the GPU reached it. */
+        uint32_t idle_marks;
+        uint64_t least_ns;
     } clocks[IN_FLIGHT_CLOCKS];
     struct work_spans spans;
 };

@@ -53,10 +53,11 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     bool is_first = entry->burst == IN_FLIGHT_BURST_MEASURED && in_flight_calls_in_burst(entry) == 0;
     bool has_marks = atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0;
     entry->behind_ns = has_marks && !is_first ? monotonic_ns() : 0;
-    bool follows = is_first ? entry->is_behind_copy : !in_flight_entry_is_covered(entry);
+    bool follow = is_first ? entry->is_behind_copy : !in_flight_entry_is_covered(entry);
     if (stream && !entry->behind_ns)
         entry->sampling = in_flight_mark(gate, entry, stream);
-    entry->samples_behind = follows && entry->sampling && in_flight_entry_is_behind(entry);
+    entry->samples_follow = follow;
+    entry->samples_behind = follow && entry->sampling && in_flight_entry_is_behind(entry);
     if (is_first)
         entry->burst_began_ns = entry->recorded_ns;
     entry->samples_pieces = has_pieces;

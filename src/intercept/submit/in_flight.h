@@ -110,6 +110,8 @@ struct in_flight_done {
     /* For how long the GPUs had work, waiting for other sessions included, where the time of streams that work side by side
      * counts once; and how many calls it was. */
     uint64_t ns, calls;
+    /* The same without the waiting of calls that the GPU had not begun with. The GPU computed for no longer. */
+    uint64_t begun_ns;
     /* The least time that a measured call took, and how many measurements between two marks there were. */
     uint64_t least_ns, measured;
     /* How many streams had work done, or still have some. */

@@ -145,14 +145,20 @@ uint64_t in_flight_submitted(struct gate *gate)
 static void note_late(struct in_flight_late *late, struct in_flight_told told)
 {
     if (late->calls > LATE_CALLS)
-        *late = (struct in_flight_late){late->calls / 2, late->ns / 2};
+        *late = (struct in_flight_late){late->calls / 2, late->ns / 2, late->waited_ns / 2};
     late->calls += (double)told.calls;
     late->ns += (double)told.ns;
+    late->waited_ns += (double)told.waited_ns;
 }
 
 static double mean_ns(const struct in_flight_late *late, double unknown_ns)
 {
     return late->calls > 0 ? late->ns / late->calls : unknown_ns;
+}
+
+static double mean_waited_ns(const struct in_flight_late *late, double unknown_ns)
+{
+    return late->calls > 0 ? late->waited_ns / late->calls : unknown_ns;
 }
 
 /* Calls that differed once are taken to differ for many reports: the long calls may be so rare that chance measures hardly
@@ -174,6 +180,7 @@ static struct in_flight_told told_of_all(const struct in_flight_counts *counts)
     for (unsigned i = 0; i < IN_FLIGHT_PLACES; i++) {
         sum.calls += counts->told[i].calls;
         sum.ns += counts->told[i].ns;
+        sum.waited_ns += counts->told[i].waited_ns;
     }
     return sum;
 }
@@ -187,14 +194,19 @@ static uint64_t other_firsts(const struct in_flight_entry *entry, const struct i
     return firsts < counts->others ? firsts : counts->others;
 }
 
-static uint64_t others_ns(const struct in_flight_entry *entry, const struct in_flight_counts *counts)
+/* What the calls that were not measured took. */
+static struct in_flight_told told_of_others(const struct in_flight_entry *entry,
+                                            const struct in_flight_counts *counts)
 {
     const struct in_flight_late *first = &entry->late[IN_FLIGHT_FIRST],
                                 *within = &entry->late[IN_FLIGHT_WITHIN];
     double unknown_ns = (double)work_estimate_piece_ns(&entry->estimate);
     double firsts = (double)other_firsts(entry, counts), others = (double)counts->others - firsts;
-    return (uint64_t)(firsts * mean_ns(first, mean_ns(within, unknown_ns)) +
-                      others * mean_ns(within, mean_ns(first, unknown_ns)));
+    double ns = firsts * mean_ns(first, mean_ns(within, unknown_ns)) +
+                others * mean_ns(within, mean_ns(first, unknown_ns));
+    double waited_ns = firsts * mean_waited_ns(first, mean_waited_ns(within, 0)) +
+                       others * mean_waited_ns(within, mean_waited_ns(first, 0));
+    return (struct in_flight_told){counts->others, (uint64_t)ns, (uint64_t)waited_ns};
 }
 
 /* Under the entry's lock: add what the entry has counted, up to the marks that are reached by now, to `done`. */
@@ -221,7 +233,9 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
         note_late(&entry->late[i], counts.told[i]);
     note_variety(entry, &counts);
     done->calls += calls;
-    done->ns += told.ns + others_ns(entry, &counts);
+    struct in_flight_told others = told_of_others(entry, &counts);
+    done->ns += told.ns + others.ns;
+    done->begun_ns += told.ns - told.waited_ns + others.ns - others.waited_ns;
     entry->counts = (struct in_flight_counts){0};
     entry->bursts_told = atomic_load_explicit(&entry->bursts, memory_order_relaxed);
 }
@@ -258,6 +272,7 @@ struct in_flight_done in_flight_take_done(struct gate *gate)
     share_chance(gate);
     uint64_t any_ns = in_flight_take_times(&gate->times, done.ns);
     done.ns = done.streams > 1 ? any_ns : done.ns;
+    done.begun_ns = done.begun_ns < done.ns ? done.begun_ns : done.ns;
     end_asking(gate, &calls);
     return done;
 }

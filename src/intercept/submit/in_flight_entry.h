@@ -154,9 +154,10 @@ void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool wat
  * a moment. False: unknown. */
 bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns);
 
-/* `calls` are done. `measured_ns`: how long their work took; 0: it was not measured. */
+/* `calls` are done. `measured_ns`: how long their work took once the GPU had begun with it; 0: it was not measured. `waited_ns`:
+ * for how long it waited before that. */
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
-                          enum in_flight_place place);
+                          uint64_t waited_ns, enum in_flight_place place);
 
 /* How many calls are not known to be done (a mark with no call before it counts as none); and the same without copies. */
 uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry);
@@ -183,6 +184,11 @@ void in_flight_entry_follow_other(struct gate *gate, struct in_flight_entry *ent
 bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry);
 
 /* --- in_flight_times.c ----------------------------------------------------------------------------- */
+
+/* Under the entry's lock, in its context: when the GPU reached the mark before the oldest one, which was recorded on an idle
+ * stream; 0: unknown. May take the event of that mark. */
+uint64_t in_flight_reached_idle_ns(struct in_flight_times *times, struct in_flight_entry *entry,
+                                   uint64_t now_ns);
 
 /* Under the entry's lock, in its context: the calls of this mark, which is reached by `now_ns`, took the last `measured_ns`
  * before it. May take the event of the mark before, or exchange it. */

@@ -117,11 +117,13 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     /* If the GPU reached the mark before while the call was on its way, nobody knows how long the GPU waited for the call. */
     bool is_vague = has_way && entry->samples_behind;
     mark->lead_ns = has_way ? way_ns(entry) : 0;
+    mark->waits_from_ns =
+        is_sample && !entry->samples_follow ? entry->recorded_ns + (has_way ? 0 : way_ns(entry)) : 0;
     entry->sampling = false;
     entry->behind_ns = 0;
     if (!put(entry, &mark->event, CU_EVENT_DEFAULT, stream))
         return false;
-    mark->from_ns = entry->recorded_ns;
+    mark->began_ns = now_ns;
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     entry->recorded_late = mark->recorded_ns - now_ns > RECORD_MOST_NS;
     mark->sample = is_sample;
@@ -195,7 +197,7 @@ uint64_t in_flight_ahead_ns(const struct gate *gate)
 bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns)
 {
     float ms = 0;
-    if (!from || !real(cuEventElapsedTime) || real(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
+    if (!from || !to || !real(cuEventElapsedTime) || real(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
         return false;
     *ns = (double)ms * 1e6;
     return true;
@@ -211,8 +213,22 @@ static uint64_t measured_ns(struct in_flight_entry *entry, const struct in_fligh
     return (uint64_t)ns > mark->lead_ns ? (uint64_t)ns - mark->lead_ns : 1;
 }
 
+/* For how long the call of this mark waited for other sessions before the GPU reached the mark before it, which the time between
+ * the two does not include. */
+static uint64_t waited_for_others_ns(struct gate *gate, struct in_flight_entry *entry,
+                                     const struct in_flight_mark *mark, uint64_t now_ns)
+{
+    if (!mark->waits_from_ns)
+        return 0;
+    /* Without company nothing is waited for, and the clock is set. */
+    uint64_t reached_ns = in_flight_reached_idle_ns(&gate->times, entry, now_ns);
+    return reached_ns > mark->waits_from_ns && atomic_load_explicit(&gate->has_company, memory_order_relaxed)
+               ? reached_ns - mark->waits_from_ns
+               : 0;
+}
+
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
-                          enum in_flight_place place)
+                          uint64_t waited_ns, enum in_flight_place place)
 {
     struct in_flight_counts *counts = &entry->counts;
     if (!measured_ns) {
@@ -223,7 +239,8 @@ void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_
     counts->least_ns = counts->measured && counts->least_ns < each_ns ? counts->least_ns : each_ns;
     counts->measured++;
     counts->told[place].calls += calls;
-    counts->told[place].ns += measured_ns;
+    counts->told[place].ns += measured_ns + waited_ns;
+    counts->told[place].waited_ns += waited_ns;
 }
 
 /* How many calls stand between the mark before and this one, without those that are apart. */
@@ -249,12 +266,13 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     if (!pieces)
         return;
     bool counts = measured && computing && !mark->is_skipped && !mark->copies;
+    uint64_t waited_ns = counts ? waited_for_others_ns(gate, entry, mark, now_ns) : 0;
     if (computing)
-        in_flight_count_done(entry, computing, counts ? measured : 0, mark->place);
+        in_flight_count_done(entry, computing, counts ? measured : 0, waited_ns, mark->place);
     if (counts && mark->is_shared && atomic_load_explicit(&gate->entry_count, memory_order_relaxed) > 1)
-        in_flight_note_times(&gate->times, entry, mark, measured, now_ns);
+        in_flight_note_times(&gate->times, entry, mark, measured + waited_ns, now_ns);
     if (!took_ns) {
-        work_estimate_bounded(&entry->estimate, pieces, now_ns - mark->from_ns);
+        work_estimate_bounded(&entry->estimate, pieces, now_ns - in_flight_mark_before(entry)->recorded_ns);
         return;
     }
     if (pieces == 1 && took_ns <= LONGEST_COUNTED_NS &&
@@ -325,7 +343,7 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
     uint64_t calls = submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed);
     calls -= cover(&entry->apart, calls);
     calls -= cover(&entry->copies, calls);
-    in_flight_count_done(entry, calls, 0, IN_FLIGHT_WITHIN);
+    in_flight_count_done(entry, calls, 0, 0, IN_FLIGHT_WITHIN);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     return true;
 }

@@ -3,9 +3,13 @@
 #include "intercept/resolve/real.h"
 #include "intercept/submit/in_flight_entry.h"
 
-/* Times since an event are floats: with more than this, they would be exact to a microsecond only (cuda.h 13.0,
- * cuEventElapsedTime). */
-#define ORIGIN_MOST_NS UINT64_C(1000000000)
+/* The origin is moved this often. Times since an event are floats: after a second they would be exact to a microsecond only
+ * (cuda.h 13.0, cuEventElapsedTime). */
+#define ORIGIN_MOST_NS UINT64_C(250000000)
+/* Of so many marks on idle streams, some are reached at once, unless every call waits for others. And in so much time, the GPU's
+ * clock and the host's come apart by no more than one part of that. */
+#define IDLE_MARKS 16u
+#define APART_PART 10000u
 
 /* The clock of `context`, or a free place if that is NULL. NULL: there is none. */
 static struct in_flight_clock *find_clock(struct in_flight_times *times, CUcontext context)
@@ -18,7 +22,7 @@ static struct in_flight_clock *find_clock(struct in_flight_times *times, CUconte
 
 static void begin_clock(struct in_flight_clock *clock, CUcontext context, struct in_flight_mark *mark)
 {
-    *clock = (struct in_flight_clock){context, mark->event, mark->from_ns};
+    *clock = (struct in_flight_clock){context, mark->event, mark->began_ns, 0, UINT64_MAX};
     mark->event = NULL;
 }
 
@@ -33,6 +37,16 @@ static struct in_flight_clock *have_clock(struct in_flight_times *times, CUconte
     return clock;
 }
 
+/* The GPU's clock may run faster than the host's. Then even the mark that was reached the soonest seems to have been late. */
+static void keep_step(struct in_flight_clock *clock, uint64_t passed_ns)
+{
+    uint64_t most_ns = passed_ns / APART_PART;
+    if (clock->idle_marks >= IDLE_MARKS)
+        clock->origin_ns -= clock->least_ns < most_ns ? clock->least_ns : most_ns;
+    clock->idle_marks = 0;
+    clock->least_ns = UINT64_MAX;
+}
+
 /* Take `event` for the clock's origin, and give back the one that it had. */
 static void move_origin(struct in_flight_clock *clock, CUevent *event)
 {
@@ -43,6 +57,7 @@ static void move_origin(struct in_flight_clock *clock, CUevent *event)
     clock->origin = *event;
     clock->origin_ns += (uint64_t)(int64_t)ns;
     *event = before;
+    keep_step(clock, (uint64_t)ns);
 }
 
 /* When the GPU reached the mark, which it has by `now_ns`; 0: unknown. The clock then begins anew with the mark `before`. */
@@ -55,9 +70,8 @@ static uint64_t reached_ns(struct in_flight_clock *clock, struct in_flight_mark 
         return 0;
     }
     uint64_t told_ns = clock->origin_ns + (uint64_t)(int64_t)ns, reached_ns = told_ns;
-    /* `from_ns` is before the thread began to record the mark; when it had done so tells nothing, as it may have been descheduled
-     * meanwhile. */
-    reached_ns = reached_ns > mark->from_ns ? reached_ns : mark->from_ns;
+    /* When the thread had recorded the mark tells nothing, as it may have been descheduled meanwhile. */
+    reached_ns = reached_ns > mark->began_ns ? reached_ns : mark->began_ns;
     reached_ns = reached_ns < now_ns ? reached_ns : now_ns;
     clock->origin_ns += reached_ns - told_ns;
     return reached_ns;
@@ -75,6 +89,24 @@ void in_flight_note_times(struct in_flight_times *times, struct in_flight_entry 
     if (to_ns && to_ns > clock->origin_ns + ORIGIN_MOST_NS)
         move_origin(clock, &before->event);
     guard_unlock(&times->lock);
+}
+
+uint64_t in_flight_reached_idle_ns(struct in_flight_times *times, struct in_flight_entry *entry,
+                                   uint64_t now_ns)
+{
+    struct in_flight_mark *before = in_flight_mark_before(entry);
+    guard_lock(&times->lock);
+    struct in_flight_clock *clock = have_clock(times, in_flight_entry_context(entry), before);
+    uint64_t at_ns = clock ? reached_ns(clock, before, before, now_ns) : 0;
+    if (at_ns) {
+        uint64_t ns = at_ns - before->began_ns;
+        clock->idle_marks++;
+        clock->least_ns = ns < clock->least_ns ? ns : clock->least_ns;
+    }
+    if (at_ns && at_ns > clock->origin_ns + ORIGIN_MOST_NS)
+        move_origin(clock, &before->event);
+    guard_unlock(&times->lock);
+    return at_ns;
 }
 
 uint64_t in_flight_take_times(struct in_flight_times *times, uint64_t told_ns)

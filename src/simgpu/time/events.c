@@ -145,6 +145,19 @@ CUresult cuEventDestroy_v2(CUevent event)
     return event_destroy(event);
 }
 
+/* An event on an idle stream: where the constant says so, it stands in line for the GPU's time as a kernel of no length. */
+static void wait_for_time(CUcontext context, CUstream stream)
+{
+    if (!constant_whole(SIM_EVENT_WAITS))
+        return;
+    execution_lock(context->gpu);
+    struct timeline_marks marks = stream_marks(context, stream);
+    bool is_idle = execution_is_reached(context->gpu, &marks);
+    execution_unlock(context->gpu);
+    if (is_idle)
+        stream_submit_marked(context, stream, TIMELINE_COMPUTE, 0);
+}
+
 static CUresult event_record(CUevent event, CUstream handle, bool per_thread, unsigned flags)
 {
     CUcontext context;
@@ -162,6 +175,7 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
     if (event->capture)
         capture_event_forget(event);
     cost_pay(event->flags & CU_EVENT_DISABLE_TIMING ? SIM_EVENT_NS : SIM_EVENT_TIMED_NS);
+    wait_for_time(context, stream);
     if (event->place)
         return interprocess_record(event->place, context, stream);
     execution_lock(context->gpu);

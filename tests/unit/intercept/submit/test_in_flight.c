@@ -1,5 +1,6 @@
 /* The pace: what is before the GPU, and what is measured of it. */
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -770,22 +771,26 @@ static void streams_that_work_side_by_side_are_told_of(void **state)
     assert_int_equal(told.streams, 2);
 }
 
-/* When each call on two streams ends, by the GPU's clock. A mark in a stream that has nothing to do is reached at once. */
+/* When each call on two streams ends, by the GPU's clock. A mark in a stream that has nothing to do is reached at once, or as
+ * late as the GPU comes to the call behind it. */
 #define BESIDE 50u
 #define BESIDE_CALLS 64u
-static uint64_t ends_ns[2][100 * BESIDE_CALLS];
+static uint64_t ends_ns[2][100 * BESIDE_CALLS], waits_ns[2][100 * BESIDE_CALLS];
 
 static uint64_t reached_ns(CUevent event)
 {
     const struct fake_event *fake = &events[(uintptr_t)event];
     unsigned which = number(fake->stream) - BESIDE;
     uint64_t ended_ns = which < 2 && fake->at ? ends_ns[which][fake->at] : 0;
-    return ended_ns > fake->recorded_ns ? ended_ns : fake->recorded_ns;
+    uint64_t wait_ns = which < 2 ? waits_ns[which][fake->at] : 0;
+    return ended_ns > fake->recorded_ns ? ended_ns : fake->recorded_ns + wait_ns;
 }
+
+static double gpu_rate = 1; /* of its clock, to the host's */
 
 static CUresult elapsed_on_any_stream(float *ms, CUevent from, CUevent to)
 {
-    *ms = (float)((double)(int64_t)(reached_ns(to) - reached_ns(from)) / (double)MS);
+    *ms = (float)((double)(int64_t)(reached_ns(to) - reached_ns(from)) / (double)MS * gpu_rate);
     return CUDA_SUCCESS;
 }
 
@@ -822,6 +827,50 @@ static void what_two_streams_do_at_the_same_time_is_told_once(void **state)
         assert_in_range(told_of_two_streams(MS / 8), once_ns * 3 / 2 * 96 / 100, once_ns * 3 / 2 * 104 / 100);
         assert_in_range(told_of_two_streams(MS / 2), 2 * once_ns * 96 / 100, 2 * once_ns);
     }
+}
+
+/* Each ms a call of 250 us that waits for others before, for some eighths of a ms. Tells for how long in all. */
+static uint64_t call_in_company(bool marks_wait)
+{
+    uint64_t all_ns = 0;
+    for (unsigned i = 0; i < BESIDE_CALLS; i++) {
+        uint64_t call = put[BESIDE], wait_ns = i * 5 % 8 * MS / 16;
+        stands_ns += MS;
+        waits_ns[0][call] = marks_wait ? wait_ns : 0;
+        ends_ns[0][call + 1] = stands_ns + wait_ns + MS / 4;
+        all_ns += wait_ns;
+        launch_on(STREAM(BESIDE));
+    }
+    stands_ns += MS;
+    return all_ns;
+}
+
+/* Whether or not an event waits for the GPU as calls do, and at whatever rate the GPU's clock runs. */
+static void what_calls_wait_for_others_is_told(void **state)
+{
+    const uint64_t own_ns = BESIDE_CALLS * MS / 4, error_ns = BESIDE_CALLS * MS / 32;
+    const double rates[] = {1, 1, 1.00005, 0.99995};
+    (void)state;
+    install(CUDA_ID_cuEventElapsedTime, (void *)elapsed_on_any_stream);
+    gate->measures = gate->has_company = true;
+    for (unsigned marks_wait = 0; marks_wait < 4; marks_wait++) {
+        gpu_rate = rates[marks_wait];
+        gate->times = (struct in_flight_times){0};
+        in_flight_forget_late(gate);
+        put[BESIDE] = 0;
+        call_in_company(marks_wait); /* until the two clocks are known */
+        in_flight_take_done(gate);
+        for (unsigned round = 0; round < 70; round++) {
+            uint64_t waited_ns = call_in_company(marks_wait),
+                     begun_ns = marks_wait ? own_ns : own_ns + waited_ns;
+            struct in_flight_done told = in_flight_take_done(gate);
+            assert_in_range(told.ns, own_ns + waited_ns - error_ns, own_ns + waited_ns + error_ns);
+            assert_in_range(told.begun_ns, begun_ns - error_ns, begun_ns + error_ns);
+            assert_in_range(told.least_ns, MS / 4 - 1000, MS / 4 + 1000);
+        }
+    }
+    memset(waits_ns, 0, sizeof(waits_ns));
+    gpu_rate = 1;
 }
 
 static void what_is_not_done_is_not_told_of(void **state)
@@ -1233,6 +1282,7 @@ int main(void)
         MEASURES(a_burst_is_measured_though_the_gpu_is_hardly_behind),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_two_streams_do_at_the_same_time_is_told_once),
+        MEASURES(what_calls_wait_for_others_is_told),
         MEASURES(what_is_not_done_is_not_told_of),
         MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
         MEASURES(a_threads_own_stream_has_events_only_where_marks_are_due),
