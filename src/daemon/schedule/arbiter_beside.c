@@ -160,7 +160,8 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
         return most_ns;
     struct guess by_time = guess_by_time(beside);
     double busy = fmin(beside->busy_ns / beside->passed_ns, 1), begun = smooth_begun(beside);
-    by_time.part = fmin(by_time.part, busy * begun); /* the GPU computes for no longer than it has begun with work */
+    by_time.part =
+        fmin(by_time.part, busy * begun); /* the GPU computes for no longer than it has begun with work */
     double spent = beside->spent_ns / beside->passed_ns;
     struct guess by_calls = {spent, spent > 0 ? arbiter_calls_error(session) * spent : 1};
     bool was_unexplained = beside->is_unexplained, unexplained = is_unexplained(beside);

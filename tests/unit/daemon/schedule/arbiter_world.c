@@ -155,6 +155,7 @@ static void forget_measure(struct member *member)
 {
     draw_report(member);
     member->busy_ns = member->begun_ns = member->calls = member->counted = member->least_ns = 0;
+    member->told_device_ns = member->device_ns;
     member->reported_at = member->world->now;
 }
 
@@ -165,11 +166,13 @@ static void tell_measure(struct member *member)
          (struct mail){.type = member->flags & WIRE_LEASE_PROGRESS ? WIRE_PROGRESS : WIRE_REPORT,
                        .lease = member->lease,
                        .busy_ns = busy,
+                       .computed_ns = member->device_ns - member->told_device_ns,
                        .calls = member->calls,
                        .least_ns = member->least_ns});
     if (member->calls)
         member->gap_ns = passed > busy ? (passed - busy) / member->calls : 0;
     member->busy_ns = member->calls = member->counted = member->least_ns = 0;
+    member->told_device_ns = member->device_ns;
     member->reported_at = member->world->now;
     draw_report(member);
 }
@@ -341,6 +344,13 @@ static void run_gpu(struct world *world, unsigned gpu)
     if (*running >= world->member_count || !may_run(&world->members[*running], gpu))
         return;
     struct member *member = &world->members[*running];
+    if (*running != world->served[gpu])
+        world->switching_ns[gpu] = world->switch_ns;
+    world->served[gpu] = *running;
+    if (world->switching_ns[gpu] >= WORLD_STEP_NS) {
+        world->switching_ns[gpu] -= WORLD_STEP_NS;
+        return;
+    }
     world->slice_left_ns[gpu] -= WORLD_STEP_NS;
     if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
         return;
@@ -409,6 +419,7 @@ static void deliver(struct member *member)
                              .busy_ns = member->says_nothing ? 0 : (uint64_t)((double)mail.busy_ns * times),
                              .longest_ns = longest_of(&member->program),
                              .calls = member->says_nothing ? 0 : mail.calls},
+                .begun_ns = world->waits_are_told ? mail.computed_ns : 0,
                 .least_ns = (uint64_t)((double)mail.least_ns * times),
                 .measured = is_guess ? 0 : mail.calls};
             arbiter_work(member->process, &work, world->now);

@@ -37,7 +37,7 @@ struct mailbox {
         enum wire_type type;
         uint64_t lease;
         uint32_t flags; /* of GRANT; the outcome of RETURNED */
-        uint64_t busy_ns, calls, least_ns, ahead_ns, ended_ns;
+        uint64_t busy_ns, computed_ns, calls, least_ns, ahead_ns, ended_ns;
     } mails[64];
     unsigned count;
 };
@@ -78,7 +78,8 @@ struct member {
     uint64_t report_due; /* since the last one */
     uint64_t lease, idle_since, revoked_at, calls, gap_ns, ahead_ns, reported_at;
     uint64_t busy_ns, begun_ns,
-        counted; /* with work in flight: until the last piece was done, and since then */
+        counted;             /* with work in flight: until the last piece was done, and since then */
+    uint64_t told_device_ns; /* of `device_ns` */
     uint32_t flags;
     unsigned grants, revokes, undrained;
 };
@@ -97,8 +98,13 @@ struct world {
     unsigned gpu_count;           /* those that anybody uses */
     unsigned running[WORLD_GPUS]; /* whose slice it is */
     uint64_t slice_left_ns[WORLD_GPUS];
-    unsigned events[5]; /* by enum arbiter_event */
-    unsigned breaches;  /* steps in which two exclusive leases were in use on a GPU */
+    /* How long a GPU takes to change to another process, in which it serves nobody; what is left of that; and which process it
+     * served last. */
+    uint64_t switch_ns, switching_ns[WORLD_GPUS];
+    unsigned served[WORLD_GPUS];
+    bool waits_are_told; /* how long calls waited until the GPU began with them is told apart */
+    unsigned events[5];  /* by enum arbiter_event */
+    unsigned breaches;   /* steps in which two exclusive leases were in use on a GPU */
 };
 
 void world_begin(struct world *world);

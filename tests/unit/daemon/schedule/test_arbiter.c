@@ -1375,6 +1375,22 @@ static void programs_of_calls_that_differ_are_charged_for_what_each_used(void **
     assert_is_charged_for_what_it_used(seldom, 2);
 }
 
+/* Its short calls change programs a thousand times a second, and the GPU takes a tenth of a ms each time. */
+static void what_changes_of_program_take_is_charged_to_nobody(void **state)
+{
+    struct member *differs = world_add(
+        &world, "10%..100%", NORMAL,
+        (struct program){.piece_ns = 20000, .piece_most_ns = 500000, .burst = 1, .idle_ns = 600000});
+    struct member *dense = world_add(&world, "50%..100%", NORMAL,
+                                     (struct program){.piece_ns = 80000, .burst = 4, .idle_ns = 10000});
+    (void)state;
+    world.switch_ns = 100000;
+    world.waits_are_told = true;
+    world_run(&world, 3 * SECOND);
+    assert_is_charged_for_what_it_used(differs, 1.5);
+    assert_is_charged_for_what_it_used(dense, 1);
+}
+
 /* What another one did in its own turn, and is charged for as that ends, was not beside this one. */
 static void a_turn_of_calls_that_differ_is_not_charged_less_for_the_turn_before(void **state)
 {
@@ -1471,6 +1487,7 @@ int main(void)
         T(what_a_guest_remembers_of_its_company_is_none_of_its_cost),
         T(a_light_program_of_which_little_was_measured_is_charged_by_its_calls),
         T(programs_of_calls_that_differ_are_charged_for_what_each_used),
+        T(what_changes_of_program_take_is_charged_to_nobody),
         T(a_turn_of_calls_that_differ_is_not_charged_less_for_the_turn_before),
         T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
         T(a_maximum_holds_where_every_other_report_is_a_guess),
