@@ -27,9 +27,11 @@
 
 double arbiter_spent(const struct arbiter_session *session, double busy_ns, double cost_ns)
 {
-    double by_time = session->beside.by_time;
-    return cost_ns < 0 && by_time <= 0 ? cost_ns
-                                       : cost_ns * (1 - by_time) + busy_ns * session->beside.part * by_time;
+    const struct beside *beside = &session->beside;
+    if (cost_ns < 0 && beside->by_time <= 0)
+        return cost_ns;
+    double by_calls_ns = cost_ns * (beside->cost_part > 0 ? beside->cost_part : 1);
+    return by_calls_ns * (1 - beside->by_time) + busy_ns * beside->part * beside->by_time;
 }
 
 /* The first of the GPUs that the session holds. */
@@ -132,10 +134,19 @@ static bool is_unexplained(const struct beside *beside)
                                  UNEXPLAINED * beside->spent_ns + LEFT_OF_TURN_NS * beside->turns;
 }
 
-static double smooth_begun(const struct beside *beside)
+/* What the window told of how much of the work the GPU had begun with; earlier windows count less. */
+static void add_begun(struct begun *begun, const struct beside *beside)
 {
-    double part = beside->begun_ns / beside->busy_ns, before = beside->begun_part;
-    return before > 0 ? before + (part - before) * BEGUN_SMOOTH : part;
+    begun->ns += beside->begun_ns - begun->ns * BEGUN_SMOOTH;
+    begun->busy_ns += beside->busy_ns - begun->busy_ns * BEGUN_SMOOTH;
+    begun->spent_ns += beside->spent_ns - begun->spent_ns * BEGUN_SMOOTH;
+}
+
+/* The part of its calls' cost for which the GPU had time, as far as that cost may be wrong. */
+static double cost_part(const struct begun *begun, double error)
+{
+    double part = begun->spent_ns > 0 ? begun->ns / begun->spent_ns : 1;
+    return fmin(fmax(part, 1 - error), 1);
 }
 
 double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
@@ -159,17 +170,20 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
     if (beside->passed_ns < BESIDE_NS || beside->busy_ns <= 0)
         return most_ns;
     struct guess by_time = guess_by_time(beside);
-    double busy = fmin(beside->busy_ns / beside->passed_ns, 1), begun = smooth_begun(beside);
-    by_time.part =
-        fmin(by_time.part, busy * begun); /* the GPU computes for no longer than it has begun with work */
-    double spent = beside->spent_ns / beside->passed_ns;
-    struct guess by_calls = {spent, spent > 0 ? arbiter_calls_error(session) * spent : 1};
+    double busy = fmin(beside->busy_ns / beside->passed_ns, 1), error = arbiter_calls_error(session);
+    struct begun begun = beside->begun;
+    add_begun(&begun, beside);
+    /* The GPU computes for no longer than it has begun with work. */
+    by_time.part = fmin(by_time.part, busy * begun.ns / begun.busy_ns);
+    double part = cost_part(&begun, error), spent = part * beside->spent_ns / beside->passed_ns;
+    struct guess by_calls = {spent, spent > 0 ? error * spent : 1};
     bool was_unexplained = beside->is_unexplained, unexplained = is_unexplained(beside);
     *beside = (struct beside){
         .before_ns = others.ns,
         .unsure_before_ns = others.unsure_ns,
         .part = by_time.part / busy,
-        .begun_part = begun,
+        .begun = begun,
+        .cost_part = part,
         .is_unexplained = unexplained,
         /* One such window may only mean that others report late. */
         .by_time = has_several_processes(session)   ? 0

@@ -163,8 +163,12 @@ struct beside {
     /* Of the time in which the session has work, the part in which the GPU does it, as a guess by time; and the
      * weight of that guess, 0..1, against its calls' cost. */
     double part, by_time;
-    /* The part of its time with work in which the GPU had begun with that work, smoothed; 0: not known yet. */
-    double begun_part;
+    /* The same three sums as in the window, with those of earlier windows, which count less. */
+    struct begun {
+        double ns, busy_ns, spent_ns;
+    } begun;
+    /* Of its calls' cost, the part for which the GPU had begun with work for long enough; 0: not known yet. */
+    double cost_part;
     /* In the last window, neither the cost of its calls nor what others were charged explained how long it had work. */
     bool is_unexplained;
 };
