@@ -175,7 +175,8 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
     add_begun(&begun, beside);
     /* The GPU computes for no longer than it has begun with work. */
     by_time.part = fmin(by_time.part, busy * begun.ns / begun.busy_ns);
-    double part = cost_part(&begun, error), spent = part * beside->spent_ns / beside->passed_ns;
+    double part = has_several_processes(session) ? 1 : cost_part(&begun, error),
+           spent = part * beside->spent_ns / beside->passed_ns;
     struct guess by_calls = {spent, spent > 0 ? error * spent : 1};
     bool was_unexplained = beside->is_unexplained, unexplained = is_unexplained(beside);
     *beside = (struct beside){
