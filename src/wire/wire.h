@@ -203,7 +203,8 @@ enum wire_lease_flags {
     WIRE_LEASE_WAITS = 256,
     /* Report by WORK instead of PROGRESS. */
     WIRE_LEASE_WORK = 8192,
-    /* Other sessions compute on these GPUs now and then: the time of a call may include time that they had the GPU. */
+    /* Other sessions may compute beside this one: the time of a call may include time that they had the GPU. Not in a turn without
+     * guests. */
     WIRE_LEASE_COMPANY = 1024,
     /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
     WIRE_LEASE_STILL = 32,

@@ -329,7 +329,7 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
     for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
         if (at == session || !(at->gpus & session->gpus))
             continue;
-        flags |= WIRE_LEASE_COMPANY;
+        flags |= session->lease == LEASE_GUEST || at->lease == LEASE_GUEST ? WIRE_LEASE_COMPANY : 0;
         if (at->takes_turns && at->is_known && !at->is_dense && !*ahead_ns)
             *ahead_ns = AHEAD_BOUND_NS;
         if (at->priority == session->priority)
