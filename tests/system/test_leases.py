@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from attach_client import (COMPANY, DRAINED, FREE, GRANT, IDLE, MEASURE, NO_SESSION, PROGRESSES, REFUSED, REPORTS, REVOKE,
+from attach_client import (DRAINED, FREE, GRANT, IDLE, MEASURE, NO_SESSION, PROGRESSES, REFUSED, REPORTS, REVOKE,
                            UNDRAINED, WAITS, WANTED, WORKS, Agent, Child, Client)
 from conftest import MIB, wait_for
 
@@ -76,7 +76,7 @@ def test_an_idle_holder_is_told_that_others_wait(daemon):
     a.begin()
     lease, flags = a.granted()
     b.begin()
-    assert a.granted() == (lease, WANTED | COMPANY | REPORTS | PROGRESSES | WAITS | WORKS | MEASURE)
+    assert a.granted() == (lease, WANTED | REPORTS | PROGRESSES | WAITS | WORKS | MEASURE)
     a.agent.give_back(lease, outcome=IDLE)
     b.granted()
 

@@ -276,44 +276,52 @@ static void closing_the_policy_refuses_what_a_stopped_process_asked_before(void 
     assert_int_equal(ledger_used(&other.ledger, 0), 7);
 }
 
-/* Two that hand half of the limit to and fro, as far from each other as slots can be. */
-struct changer {
-    pthread_t id;
-    struct ledger_slot slot;
-    atomic_bool *ending;
+/* Half of the limit goes to and fro between two slots, as far from each other as slots can be: a few times for each sum, since a
+ * sum is of one moment only if what is held does not keep changing. */
+#define EXCHANGES (LEDGER_SUMS / 4)
+struct exchange {
+    struct ledger_slot slots[2];
+    atomic_bool ending;
+    atomic_uint sums;
 };
 
-static void *change(void *argument)
+static void *move_to_and_fro(void *argument)
 {
-    struct changer *changer = argument;
-    while (!atomic_load(changer->ending))
-        if (ledger_reserve(&changer->slot, 0, GIB / 2 + 1))
-            ledger_release(&changer->slot, 0, GIB / 2 + 1);
+    struct exchange *exchange = argument;
+    unsigned seen = 0, left = 0, holder = 0;
+    while (!atomic_load(&exchange->ending)) {
+        unsigned sums = atomic_load(&exchange->sums);
+        left = sums == seen ? left : EXCHANGES;
+        seen = sums;
+        if (left == 0)
+            continue;
+        left--;
+        ledger_release(&exchange->slots[holder], 0, GIB / 2 + 1);
+        holder = 1 - holder;
+        ledger_reserve(&exchange->slots[holder], 0, GIB / 2 + 1);
+    }
     return NULL;
 }
 
 static void what_is_used_is_never_more_than_there_was(void **state)
 {
     struct fixture *fixture = *state;
-    struct changer changers[2];
-    atomic_bool ending = false;
-
-    changers[0].slot = fixture_slot(fixture);
-    for (unsigned i = 0; i < 500; i++)
-        changers[1].slot = fixture_slot(fixture);
-    for (unsigned i = 0; i < 2; i++) {
-        changers[i].ending = &ending;
-        assert_int_equal(pthread_create(&changers[i].id, NULL, change, &changers[i]), 0);
-    }
+    struct exchange exchange = {.slots[0] = fixture_slot(fixture)};
+    pthread_t id;
     uint64_t most = 0;
+
+    for (unsigned i = 0; i < 500; i++)
+        exchange.slots[1] = fixture_slot(fixture);
+    assert_true(ledger_reserve(&exchange.slots[0], 0, GIB / 2 + 1));
+    assert_int_equal(pthread_create(&id, NULL, move_to_and_fro, &exchange), 0);
     for (unsigned i = 0; i < 60000; i++) {
-        uint64_t used = ledger_used(&changers[0].slot.ledger, 0);
+        atomic_fetch_add(&exchange.sums, 1);
+        uint64_t used = ledger_used(&exchange.slots[0].ledger, 0);
         most = used > most ? used : most;
     }
-    atomic_store(&ending, true);
-    for (unsigned i = 0; i < 2; i++)
-        pthread_join(changers[i].id, NULL);
-    assert_in_range(most, 1, GIB);
+    atomic_store(&exchange.ending, true);
+    pthread_join(id, NULL);
+    assert_int_equal(most, GIB / 2 + 1);
 }
 
 struct racer {
