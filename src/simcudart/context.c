@@ -3,20 +3,20 @@
 
 #include <pthread.h>
 
-/* One of each device, under `lock`. */
+/* One entry a device, under `lock`. */
 static struct {
     CUcontext primary;           /* NULL until it is needed, and after a reset */
     _Atomic unsigned generation; /* changes with every reset; read without the lock */
 } devices[RUNTIME_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic int first_device; /* of cudaSetValidDevices */
+static _Atomic int first_device; /* set by cudaSetValidDevices */
 
 static _Thread_local struct {
     bool has_device;
     int device;
-    CUcontext bound; /* what we made current, */
+    CUcontext bound; /* the context that we made current, */
     int bound_device;
-    unsigned bound_generation; /* and when */
+    unsigned bound_generation; /* and its device's generation then */
 } thread;
 
 static int thread_device(void)
@@ -65,13 +65,13 @@ static cudaError_t bind(int device)
     return cudaSuccess;
 }
 
-/* Whether `context` is one that this thread got from us and another thread has reset since. */
+/* Whether this thread got `context` from us and another thread has reset it since. */
 static bool is_stale(CUcontext context)
 {
     return context == thread.bound && devices[thread.bound_device].generation != thread.bound_generation;
 }
 
-/* NULL when the thread has none that is any good. */
+/* NULL when the thread has no context that it can use. */
 static CUcontext current_context(void)
 {
     CUcontext context = NULL;
@@ -98,8 +98,7 @@ static cudaError_t get_device_count(int *count)
 }
 EXPORT(cudaGetDeviceCount, get_device_count, (int *count), (count))
 
-/* The device of the current context, whatever made it current; else the one that a context would be made on.
- */
+/* The device of the current context, whoever made it current; else the device of the next context. */
 static cudaError_t get_device(int *device)
 {
     RUNTIME_REQUIRE(device, cudaErrorInvalidValue);
@@ -111,7 +110,7 @@ static cudaError_t get_device(int *device)
 }
 EXPORT(cudaGetDevice, get_device, (int *device), (device))
 
-/* Since CUDA 12 this makes the device's context, and answers what making it answered. */
+/* Since CUDA 12 this makes the device's context, and returns what that returned. */
 static cudaError_t set_device(int device)
 {
     RUNTIME_TRY(check_device(device));
@@ -154,7 +153,7 @@ static cudaError_t get_device_flags(unsigned int *flags)
     CUresult result = current_context() ? DRIVER(cuCtxGetFlags)(flags)
                                         : DRIVER(cuDevicePrimaryCtxGetState)(device, flags, &active);
     RUNTIME_TRY(runtime_translate(result));
-    *flags |= cudaDeviceMapHost; /* always so, for the runtime */
+    *flags |= cudaDeviceMapHost; /* the runtime always says so */
     return cudaSuccess;
 }
 EXPORT(cudaGetDeviceFlags, get_device_flags, (unsigned int *flags), (flags))
@@ -186,7 +185,7 @@ static cudaError_t device_reset(void)
     cudaError_t error = runtime_translate(DRIVER(cuDevicePrimaryCtxReset_v2)(device));
     if (primary)
         DRIVER(cuDevicePrimaryCtxRelease_v2)
-    (device); /* the reset leaves our hold on it; the next use takes another */
+    (device); /* the reset keeps our reference; the next use takes a new one */
     runtime_forget_errors();
     return error;
 }

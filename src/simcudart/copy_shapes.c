@@ -195,8 +195,8 @@ EXPORT_FORMS(cudaMemcpyFromArrayAsync, _ptsz, copy_run,
               cudaStream_t stream),
              (SOURCE, (struct run){from, x, y, to, count, kind, true, stream}))
 
-/* The runtime counts positions and extents in elements where an array takes part, the driver always in bytes;
- * and positions in memory are in bytes on both sides. */
+/* Where an array takes part the runtime counts positions and extents in elements, the driver always in bytes.
+ * Both count positions in memory in bytes. */
 cudaError_t copy_describe(const struct cudaMemcpy3DParms *parameters, CUDA_MEMCPY3D *copy)
 {
     RUNTIME_REQUIRE(parameters, cudaErrorInvalidValue);
@@ -239,7 +239,7 @@ cudaError_t copy_describe(const struct cudaMemcpy3DParms *parameters, CUDA_MEMCP
     return cudaSuccess;
 }
 
-/* Where an end is in host memory; an array is on the device. */
+/* Whether an end is in host memory; an array is on the device. */
 static bool is_on_host(CUmemorytype type)
 {
     return type == CU_MEMORYTYPE_HOST;

@@ -29,7 +29,7 @@ static cudaError_t get_properties(struct cudaDeviceProp *prop, int device)
     for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
         int value = 0;
         void *member = (char *)prop + properties[i].offset;
-        /* What this driver does not know of, this device does not have. */
+        /* This device does not have what its driver does not know. */
         if (DRIVER(cuDeviceGetAttribute)(&value, properties[i].attribute, device) != CUDA_SUCCESS)
             continue;
         if (properties[i].is_size)
@@ -43,7 +43,7 @@ static cudaError_t get_properties(struct cudaDeviceProp *prop, int device)
 #if CUDART_MAJOR == 12
 EXPORT(cudaGetDeviceProperties_v2, get_properties, (struct cudaDeviceProp * prop, int device), (prop, device))
 
-/* Programs from the days of CUDA 11 have room for the first members only. */
+/* Programs made with CUDA 11 have room for the first members only. */
 static cudaError_t get_properties_11(struct cudart_properties_11 *prop, int device)
 {
     struct cudaDeviceProp whole;
@@ -58,7 +58,7 @@ EXPORT(cudaGetDeviceProperties, get_properties_11, (struct cudart_properties_11 
 EXPORT(cudaGetDeviceProperties, get_properties, (struct cudaDeviceProp * prop, int device), (prop, device))
 #endif
 
-/* How many of the wishes a device meets; what is zero is not a wish. */
+/* How many of the wishes a device meets; a member that is zero is not a wish. */
 static int wishes_met(const struct cudaDeviceProp *wish, const struct cudaDeviceProp *have)
 {
     int met = 0;

@@ -36,7 +36,7 @@ static void load_driver(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
-        driver_state = cudaErrorInsufficientDriver; /* as without a driver NVIDIA's answers */
+        driver_state = cudaErrorInsufficientDriver; /* as NVIDIA's answers without a driver */
         return;
     }
     __typeof__(&cuGetProcAddress_v2) resolve =

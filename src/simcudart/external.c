@@ -1,5 +1,5 @@
-/* external.c - memory and semaphores of others. The driver's descriptions end in room for more, which the
- * runtime's have since CUDA 13 only; so they are copied by member. */
+/* external.c - memory and semaphores of other APIs. The driver's descriptions end in reserved members, which
+ * the runtime's have only since CUDA 13; so we copy them by member. */
 #include "simcudart/simcudart.h"
 
 #include <string.h>

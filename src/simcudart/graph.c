@@ -1,5 +1,5 @@
-/* graph.c - nodes whose parameters the runtime and the driver describe differently: kernels, by what the host
- * calls them, and copies. Everything else about graphs is a forward. */
+/* graph.c - nodes whose parameters the runtime and the driver describe differently: kernels, which the host
+ * names in its own way, and copies. All other calls on graphs are forwards. */
 #include "simcudart/simcudart.h"
 
 #include <string.h>

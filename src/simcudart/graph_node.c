@@ -1,4 +1,4 @@
-/* graph_node.c - nodes of any kind by one struct, which is the driver's too but for four of the kinds. */
+/* graph_node.c - nodes of any kind by one struct. It is the driver's too, but for four of the kinds. */
 #include "simcudart/simcudart.h"
 
 #include <string.h>
@@ -48,7 +48,7 @@ static cudaError_t describe(const struct cudaGraphNodeParams *parameters, CUgrap
     }
 }
 
-/* What the driver filled in: the address that an allocation got, the graphs of a conditional node. */
+/* Copy back what the driver filled in: an allocation's address, the graphs of a conditional node. */
 static void take_back(struct cudaGraphNodeParams *parameters, CUgraphNodeParams *driver)
 {
     if (driver->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)

@@ -1,8 +1,8 @@
 /* launch.c - launching kernels, and what is asked about them. */
 #include "simcudart/simcudart.h"
 
-/* What <<<grid, block, shared, stream>>> leaves for the kernel's stand-in function, which takes it up at
- * once; an argument of the launch may launch something itself. */
+/* What <<<grid, block, shared, stream>>> leaves for the kernel's stand-in function, which takes it at once.
+ * A stack, as an argument of the launch may launch something itself. */
 #define CONFIGURATIONS 64
 static _Thread_local struct {
     dim3 grid, block;
@@ -42,8 +42,8 @@ static bool exceeds(unsigned int value, CUdevice_attribute attribute, CUdevice d
                           value > (unsigned int)limit);
 }
 
-/* The driver has one answer for everything wrong with a launch; the runtime tells a shape that no device of
- * this kind can launch from the rest. */
+/* The driver has one answer for everything wrong with a launch; the runtime has another one for a shape that
+ * no device of this kind can launch. */
 static cudaError_t launch_error(CUresult result, dim3 grid, dim3 block)
 {
     CUdevice device;

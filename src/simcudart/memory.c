@@ -1,7 +1,7 @@
 /* memory.c - allocating, freeing, filling, and what an address is. */
 #include "simcudart/simcudart.h"
 
-#define PITCH_ELEMENT_BYTES 4 /* the runtime is not told; rows are then aligned for every element */
+#define PITCH_ELEMENT_BYTES 4 /* the runtime does not know it; so rows are aligned for every element */
 
 static CUdeviceptr address_of(const void *pointer)
 {
@@ -136,7 +136,7 @@ EXPORT_FORMS(cudaMemset2DAsync, _ptsz, fill_rows_async,
              (void *pointer, size_t pitch, int value, size_t width, size_t height, cudaStream_t stream),
              (pointer, pitch, value, width, height, stream))
 
-/* Slices follow one another at ysize rows; where all of them are filled the whole is one run of rows. */
+/* A slice begins every ysize rows; a box that has all rows of its slices is one run of rows. */
 static cudaError_t fill_3d(enum form form, struct cudaPitchedPtr target, int value, struct cudaExtent extent)
 {
     if (extent.height == target.ysize)
@@ -178,7 +178,7 @@ static enum cudaMemoryType type_of(unsigned int driver_type, unsigned int is_man
     }
 }
 
-/* An address that the driver does not know is the host's own business, and no error. */
+/* An address that the driver does not know is the host's own memory, and not an error. */
 static cudaError_t pointer_attributes(struct cudaPointerAttributes *attributes, const void *pointer)
 {
     RUNTIME_REQUIRE(attributes, cudaErrorInvalidValue);

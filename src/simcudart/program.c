@@ -1,9 +1,8 @@
 /* program.c - device code that host programs register, and its kernels and variables.
  *
- * nvcc's start-up code calls the __cudaRegister functions before main(): nothing is loaded then, and no
- * driver is asked for, so that a program which never uses the GPU costs nothing. A program becomes driver
- * libraries (CUlibrary) when something of it is first used; the driver loads those into each context that
- * needs them. */
+ * nvcc's start-up code calls the __cudaRegister functions before main(). They load nothing and need no
+ * driver, so a host program that never uses the GPU pays nothing. A program becomes driver libraries
+ * (CUlibrary) when something of it is first used; the driver loads them into each context that needs them. */
 #include "simcudart/simcudart.h"
 
 #include <pthread.h>
@@ -12,8 +11,8 @@
 
 #define FATBIN_WRAPPER_MAGIC 0x466243b1
 
-/* What __cudaRegisterFatBinary() is given: nvcc's wrapper around one fatbin. Version 2 is that of relocatable
- * device code; what was linked stands in a list of its own, ended by NULL. */
+/* What __cudaRegisterFatBinary() gets: nvcc's wrapper around one fatbin. Version 2 is for relocatable device
+ * code: `linked` lists what was linked, and NULL ends it. */
 struct fatbin_wrapper {
     int magic;
     int version;
@@ -29,7 +28,7 @@ enum entity_kind {
                       itself */
 };
 
-/* Something that the program has an address for. Names are the host program's, there for as long as it is. */
+/* Something that the program has an address for. Its name lives as long as the host program. */
 struct entity {
     enum entity_kind kind;
     struct program *program; /* NULL: a kernel of a library that is not ours */
@@ -52,7 +51,7 @@ struct program {
 };
 
 #define BUCKETS 1024
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything here */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything here */
 static struct entity *by_host[BUCKETS];
 static LIST_HEAD(, program) programs = LIST_HEAD_INITIALIZER(programs);
 
@@ -229,7 +228,7 @@ static cudaError_t locate(const struct entity *variable, CUdeviceptr *address, s
     return cudaErrorInvalidSymbol;
 }
 
-/* The host's code reads managed variables through pointers that are ours to set. */
+/* The host's code reads managed variables through pointers that we set. */
 static void show_managed_variables(struct program *program)
 {
     for (struct entity *entity = program->entities; entity; entity = entity->of_program) {
@@ -241,7 +240,7 @@ static void show_managed_variables(struct program *program)
     program->is_shown = true;
 }
 
-/* With a current context: the driver has the program's libraries, and its managed variables can be used. */
+/* Give the driver the program's libraries and make its managed variables usable. Needs a current context. */
 static cudaError_t load(struct program *program)
 {
     const void *const single[] = {program->wrapper, NULL};
@@ -376,9 +375,8 @@ static cudaError_t get_kernel(cudaKernel_t *kernel, const void *host)
 }
 EXPORT(cudaGetKernel, get_kernel, (cudaKernel_t * kernel, const void *host), (kernel, host))
 
-/* Asked once by each kernel's stand-in function, and its answer kept for good: so it is the stand-in's own
- * address, which is as good a handle for __cudaLaunchKernel(), and needs no driver or context that may come
- * later. */
+/* Each kernel's stand-in function asks once and keeps the answer for good. So the answer is the stand-in's
+ * own address: __cudaLaunchKernel() takes it too, and it needs no driver or context, which may come later. */
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host)
 {
     *kernel = (cudaKernel_t)(uintptr_t)host;

@@ -1,6 +1,6 @@
-/* refused.c - what NVIDIA's runtime can and this one cannot (rows: symbols.def): it says so. There is no
- * graphics for the simulated GPU to share memory with; copies from array to array that count bytes across rows,
- * and launches on several devices in one call, have long been deprecated. */
+/* refused.c - answers for what NVIDIA's runtime can do and this one cannot (rows: symbols.def). The simulated
+ * GPU has no graphics to share memory with. Copies from array to array that count bytes across rows, and
+ * launches on several devices in one call, have long been deprecated. */
 #include "simcudart/simcudart.h"
 
 #define WORKS_BOTH(symbol)

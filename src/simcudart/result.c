@@ -19,14 +19,13 @@ static const struct result *find(cudaError_t value)
     return NULL;
 }
 
-/* The numbers are the same on both sides since CUDA 10.1; the driver has a few that the runtime has no name
- * for. */
+/* The numbers are the same on both sides since CUDA 10.1; the runtime does not name all of the driver's. */
 cudaError_t runtime_translate(CUresult result)
 {
     return find((cudaError_t)result) ? (cudaError_t)result : cudaErrorUnknown;
 }
 
-/* After these the context is of no more use, and every later call says so. */
+/* After these errors the context cannot be used any more, and every later call says so. */
 static bool is_sticky(cudaError_t error)
 {
     switch (error) {

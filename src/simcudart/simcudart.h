@@ -33,12 +33,11 @@ void *driver_entry(enum cuda_entry_id id);
     ((__typeof__(&symbol))driver_entry((form) == PER_THREAD_FORM ? CUDA_ID_##symbol##suffix                  \
                                                                  : CUDA_ID_##symbol))
 
-/* Load the driver and initialise it, once in a process; what that answered, every time. */
+/* Load and initialise the driver, once a process. Every call returns what that returned. */
 cudaError_t runtime_need_driver(void);
-/* The same, and the calling thread has a current context: the one it has, else the primary one of its device.
- */
+/* The same, and make the primary context of the thread's device current if the thread has no context. */
 cudaError_t runtime_need_context(void);
-/* The primary context of a device, made if need be; what the thread's current one is does not change. */
+/* The primary context of a device, made if need be. The thread's current context does not change. */
 cudaError_t runtime_primary_context(int device, CUcontext *context);
 
 cudaError_t runtime_translate(CUresult result);
@@ -80,27 +79,26 @@ void runtime_forget_errors(void);
  * and the kernel's function in the current context. cudaErrorInvalidDeviceFunction if it is not a kernel. */
 cudaError_t program_kernel(const void *host, CUkernel *kernel);
 cudaError_t program_function(const void *host, CUfunction *function);
-/* The reverse: what the host calls `kernel`; the handle itself if it did not register it. */
+/* The reverse: what the host calls `kernel`; `kernel` itself if the host did not register it. */
 void *program_host_of(CUkernel kernel);
 /* A handle that came from the driver may stand for a kernel from now on. */
 void program_adopt_kernel(CUkernel kernel);
 /* After a reset: managed variables will be somewhere else. */
 void program_forget_addresses(void);
-/* Where a registered variable is in the current context, and its size. cudaErrorInvalidSymbol if it is not a variable.
- */
+/* Where a registered variable is in the current context, and its size; else cudaErrorInvalidSymbol. */
 cudaError_t program_symbol(const void *symbol, CUdeviceptr *address, size_t *bytes);
 
 /* The driver's description of a 3D copy. */
 cudaError_t copy_describe(const struct cudaMemcpy3DParms *parameters, CUDA_MEMCPY3D *copy);
 cudaError_t copy_undescribe(const CUDA_MEMCPY3D *copy, struct cudaMemcpy3DParms *parameters);
 
-/* An element's channels in the driver's words, and back. cudaErrorInvalidChannelDescriptor if there are no
- * such. */
+/* An element's channels in the driver's words, and back. cudaErrorInvalidChannelDescriptor if no element has
+ * such channels. */
 cudaError_t array_describe_element(const struct cudaChannelFormatDesc *channels, CUarray_format *format,
                                    unsigned int *count);
 cudaError_t array_undescribe_element(CUarray_format format, unsigned int count,
                                      struct cudaChannelFormatDesc *channels);
-/* What one element of an array takes. */
+/* How many bytes one element of an array takes. */
 cudaError_t array_element_bytes(cudaArray_const_t array, size_t *bytes);
 
 /* The part of a variable that a copy goes to or comes from. cudaErrorInvalidMemcpyDirection for a kind that

@@ -64,7 +64,7 @@ static cudaError_t undescribe_resource(const CUDA_RESOURCE_DESC *driver, struct 
     return cudaErrorInvalidValue;
 }
 
-/* The driver's flags, each a member in the runtime. */
+/* The driver's flags; the runtime has a member for each. */
 #define READ_AS_INTEGER 0x01u
 #define NORMALIZED_COORDINATES 0x02u
 #define SRGB 0x10u
@@ -108,7 +108,7 @@ static void undescribe_texture(const CUDA_TEXTURE_DESC *driver, struct cudaTextu
     memcpy(texture->borderColor, driver->borderColor, sizeof driver->borderColor);
 }
 
-/* A view is described alike on both sides. */
+/* Runtime and driver describe a view in the same way. */
 static const CUDA_RESOURCE_VIEW_DESC *driver_view(const struct cudaResourceViewDesc *view)
 {
     return (const CUDA_RESOURCE_VIEW_DESC *)(const void *)view;

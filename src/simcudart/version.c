@@ -9,7 +9,7 @@ static cudaError_t runtime_version(int *version)
 }
 EXPORT(cudaRuntimeGetVersion, runtime_version, (int *version), (version))
 
-/* 0 without a driver, and no error. */
+/* Without a driver the version is 0, and the call succeeds. */
 static cudaError_t driver_version(int *version)
 {
     RUNTIME_REQUIRE(version, cudaErrorInvalidValue);

@@ -13,7 +13,7 @@ struct format {
     uint8_t channel_bytes; /* of each of 1, 2 or 4 channels; 0: as follows */
     uint8_t texel_bytes;   /* whatever the channels */
     uint8_t block_edge;    /* 4: compressed */
-    /* Planes after the first have `plane_channels` channels; width and height are shifted so. */
+    /* Planes after the first have `plane_channels` channels; plane_shift_* shift their width and height. */
     uint8_t plane_count, plane_bytes, plane_channels, plane_shift_x, plane_shift_y;
 };
 
@@ -165,7 +165,7 @@ static uint64_t extent_or_one(uint64_t extent)
     return extent ? extent : 1;
 }
 
-/* Set what follows from the descriptor, for one level or plane; the bytes without rounding to pages. */
+/* Set what follows from the descriptor, for one level or plane; the bytes are not rounded to pages yet. */
 void array_measure(CUarray array)
 {
     const CUDA_ARRAY3D_DESCRIPTOR *d = &array->descriptor;

@@ -6,7 +6,7 @@
 
 CUresult array_descriptor_check(const CUDA_ARRAY3D_DESCRIPTOR *descriptor);
 
-/* Of a format that array_descriptor_check() let pass: how many planes it has, 0 for none, and each as an array of its
+/* How many planes a format has that array_descriptor_check() let pass, 0 for none; and each plane as an array of its
  * own. */
 unsigned array_plane_count(CUarray_format format);
 CUDA_ARRAY3D_DESCRIPTOR array_plane(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned index);

@@ -45,7 +45,7 @@ static void array_free(CUarray array)
     free(array);
 }
 
-/* From here on the struct stays. */
+/* From here on the struct stays (sim.h). */
 static void array_publish(CUarray array, uint64_t address)
 {
     if (array->tiles && !(array->descriptor.Flags & ARRAY_SPARSE))
@@ -174,7 +174,7 @@ CUresult cuArrayDestroy(CUarray array)
 {
     SIM_TRY(array_check(array));
     if (array->mipmap || array->whole)
-        return CUDA_ERROR_INVALID_HANDLE; /* goes with what it is a part of */
+        return CUDA_ERROR_INVALID_HANDLE; /* it ends with what it is a part of */
     unsigned kind = SIM_ARRAY;
     if (!atomic_compare_exchange_strong(&array->kind, &kind, SIM_DESTROYED))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -237,7 +237,7 @@ CUresult cuArrayGetPlane(CUarray *plane, CUarray array, unsigned int index)
     return CUDA_SUCCESS;
 }
 
-/* Only of arrays whose mapping is deferred (driver API reference). */
+/* Only arrays whose mapping is deferred have requirements (driver API reference). */
 static CUresult requirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *out, unsigned flags, uint64_t bytes,
                              CUdevice device)
 {

@@ -1,11 +1,11 @@
 /* arrays.h - arrays and mipmapped arrays: opaque memory of textures and surfaces.
  *
- * Their bytes lie in rows here; what they take of the device is what a card's block-linear layout takes:
+ * Here their bytes lie in rows. They take as much of the device as a card's block-linear layout takes:
  *
- * block   64 bytes x 8 rows is the card's smallest. Rows of them are put together until they cover the
- *         height, 16 at most, and slices of a volume until they cover the depth, 16 at most
+ * block   the card's smallest is 64 bytes x 8 rows. A block has as many rows of these as cover the height,
+ *         16 at most, and as many slices as cover the depth of a volume, 16 at most
  * layer   each layer, face, level and plane begins at a block
- * page    the whole takes pages of 64 KiB
+ * page    an array takes whole pages of 64 KiB
  *
  * One-dimensional arrays are rows of 512 bytes. Sparse arrays and those whose mapping is deferred take
  * nothing themselves: their memory is what is mapped into them (tiles.h). */
@@ -44,13 +44,13 @@ struct CUarray_st {
     struct array_texel texel;
     uint64_t address;
     uint64_t row_bytes, rows, slices; /* as the bytes lie: slices are layers, faces or the depth */
-    CUmipmappedArray mipmap;          /* whose level it is */
-    CUarray whole;                    /* whose plane it is */
+    CUmipmappedArray mipmap;          /* of which it is a level */
+    CUarray whole;                    /* of which it is a plane */
     CUarray planes[ARRAY_PLANES];
     unsigned plane_count;
-    uint64_t bytes; /* that it takes when it is mapped */
+    uint64_t bytes; /* what it takes when it is mapped */
 
-    /* Of what is mapped in tiles (tiles.h). */
+    /* Of an array that is mapped in tiles (tiles.h). */
     struct tiles *tiles; /* NULL: its memory is its own, at `address` */
     uint64_t first_tile, tiles_across, tiles_down;
     uint64_t tail_offset; /* where it begins in the tail, if `tiles_across` is 0 */
@@ -66,11 +66,11 @@ struct CUmipmappedArray_st {
     uint64_t bytes;
 };
 
-/* INVALID_HANDLE unless it is an array that lives. */
+/* INVALID_HANDLE unless `array` is a living array. */
 CUresult array_check(CUarray array);
 CUresult mipmap_check(CUmipmappedArray mipmap);
 
-/* cuMipmappedArrayCreate; with `external`, on what lies at `offset` of that memory, which it keeps. */
+/* cuMipmappedArrayCreate; with `external`, on what lies at `offset` of that memory, which the array keeps. */
 struct handle;
 CUresult mipmap_create(CUmipmappedArray *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                        unsigned level_count, struct handle *external, uint64_t offset);

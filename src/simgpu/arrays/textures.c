@@ -1,5 +1,5 @@
-/* textures.c - texture and surface objects: handles that remember what they were made of. Kernels that read
- * through them are none that we know. */
+/* textures.c - texture and surface objects: handles that remember what they were made of. No kernel that we
+ * know reads through them. */
 #include <stdlib.h>
 
 #include "simgpu/arrays/arrays.h"
@@ -82,7 +82,7 @@ CUresult cuTexObjectCreate(CUtexObject *handle, const CUDA_RESOURCE_DESC *resour
     SIM_REQUIRE(handle && resource && texture);
     SIM_TRY(context_current(&context));
     SIM_TRY(resource_check(resource));
-    /* A view is of arrays alone (driver API reference). */
+    /* Only arrays have views (driver API reference). */
     SIM_REQUIRE(!view || resource->resType == CU_RESOURCE_TYPE_ARRAY ||
                 resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY);
     return object_make(handle, SIM_TEXTURE, resource, texture, view);
@@ -120,7 +120,7 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *view, CUtexObje
     return CUDA_SUCCESS;
 }
 
-/* Surfaces are made of arrays that were made for it. */
+/* A surface needs an array that was made for surfaces. */
 CUresult cuSurfObjectCreate(CUsurfObject *handle, const CUDA_RESOURCE_DESC *resource)
 {
     CUcontext context;

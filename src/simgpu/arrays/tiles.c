@@ -65,7 +65,7 @@ static size_t level_extent(size_t extent, unsigned level)
     return extent >> level ? extent >> level : 1;
 }
 
-/* What a level takes in a layer of the tail. */
+/* How many bytes a level takes in a layer of the tail. */
 static uint64_t tail_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned level)
 {
     struct array_texel texel = array_texel_of(d->Format, d->NumChannels);
@@ -96,14 +96,14 @@ CUresult tiles_properties(CUDA_ARRAY_SPARSE_PROPERTIES *out, const CUDA_ARRAY3D_
 
 /* --- Making ---------------------------------------------------------------------------------------- */
 
-/* Give a level its part of the tiles; `*next` is the first that nobody has. */
+/* Give a level its part of the tiles; `*next` is the first that no level has. */
 static void level_place(CUarray array, unsigned level, struct tiles *tiles, uint64_t *next, uint64_t *in_tail)
 {
     array->tiles = tiles;
     for (unsigned i = 0; i < array->plane_count; i++)
         array->planes[i]->tiles = tiles;
     if (tiles->is_line)
-        return; /* array_publish() tells where each lies */
+        return; /* array_publish() sets where each lies */
     if (level >= tiles->properties.miptailFirstLevel) {
         array->tail_offset = *in_tail;
         *in_tail += tail_bytes(&tiles->levels[0]->descriptor, level);
@@ -385,7 +385,7 @@ static CUresult map_part(const CUarrayMapInfo *info, const struct CUctx_st *cont
     return only_check ? CUDA_SUCCESS : apply(tiles, &part, handle, info->offset);
 }
 
-/* All are checked before the first is done. */
+/* Check all mappings before doing the first. */
 static CUresult map_arrays(const CUarrayMapInfo *infos, unsigned count, CUstream handle, bool per_thread)
 {
     CUcontext context;

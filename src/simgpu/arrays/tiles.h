@@ -13,7 +13,7 @@ struct handle; /* vmm.h */
 
 #define TILE_BYTES ARRAY_PAGE_BYTES
 
-/* What cuArrayGetSparseProperties tells. INVALID_VALUE where the array is not sparse. */
+/* What cuArrayGetSparseProperties answers. INVALID_VALUE if the array is not sparse. */
 CUresult tiles_properties(CUDA_ARRAY_SPARSE_PROPERTIES *out, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
                           unsigned level_count);
 
@@ -21,10 +21,10 @@ CUresult tiles_properties(CUDA_ARRAY_SPARSE_PROPERTIES *out, const CUDA_ARRAY3D_
 CUresult tiles_make(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *descriptor, CUarray *levels,
                     unsigned level_count, uint64_t bytes, struct tiles **tiles);
 
-/* Map all tiles of an array that is not sparse, from `offset` on; on failure some may be. */
+/* Map all tiles of an array that is not sparse, from `offset` on; after a failure some may be mapped. */
 CUresult tiles_map(struct tiles *tiles, struct handle *handle, uint64_t offset);
 
-/* The array ends, or everything of a context: let go of what was mapped. */
+/* Let go of what is mapped, as an array or everything of a context ends. */
 void tiles_end(struct tiles *tiles);
 void tiles_drop_context(CUcontext context);
 

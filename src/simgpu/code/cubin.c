@@ -1,12 +1,12 @@
 /* cubin.c - a cubin is an ELF file for the machine EM_CUDA; what we need of it, as seen in those that
  * ptxas 13.0 writes:
  *
- *   .symtab            an entry point is a function with STO_CUDA_ENTRY; a variable is an object in one of
- * the sections of globals, with STO_CUDA_MANAGED where it is managed; texture and surface references are symbols of
- * types of their own, in no section .nv.info.KERNEL    attributes of one
- * kernel: a format and an attribute byte, a 16-bit value or length, and with EIFMT_SVAL so many bytes; among
- * them a parameter's number, offset and size .nv.shared.KERNEL  its static shared memory
- */
+ *   .symtab            an entry point is a function with STO_CUDA_ENTRY; a variable is an object in one of the
+ *                      sections of globals, with STO_CUDA_MANAGED where it is managed; texture and surface
+ *                      references are symbols of types of their own, in no section
+ *   .nv.info.KERNEL    attributes of one kernel: a format and an attribute byte, a 16-bit value or length, and
+ *                      with EIFMT_SVAL so many bytes; among them a parameter's number, offset and size
+ *   .nv.shared.KERNEL  its static shared memory */
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,7 +296,7 @@ static CUresult read_kernels(struct cubin *cubin, struct sim_image *image, struc
         const char *name, *owner;
         if (!section_at(cubin, i, &section) || !(name = section_name(cubin, &section)))
             return damaged(error, "a section beyond its end");
-        /* Found as const in a table that is ours to fill. */
+        /* sim_image_kernel() finds a const row, but we fill this table. */
         if ((owner = after(name, ".nv.info."))) {
             struct sim_kernel_image *kernel = (struct sim_kernel_image *)sim_image_kernel(image, owner);
             CUresult result = kernel ? read_attributes(cubin, &section, kernel) : CUDA_SUCCESS;

@@ -81,8 +81,8 @@ static bool lz4_decompress(const uint8_t *in, size_t in_bytes, uint8_t *out, siz
     return false;
 }
 
-/* What newer nvcc compresses with is left to the machine's own libzstd; most have it, none needs it for
- * cubins. */
+/* Newer nvcc compresses with zstd, which we leave to the machine's own libzstd. Most machines have it; cubins
+ * do not need it. */
 static bool zstd_decompress(const uint8_t *in, size_t in_bytes, uint8_t *out, size_t out_bytes,
                             bool *is_there)
 {

@@ -7,7 +7,7 @@
 
 struct sim_image *image_new(enum sim_image_kind kind);
 
-/* Add one, zero but for its name. The pointer is good until the next is added. NULL when memory is short. */
+/* Add a row, zero but for its name. The pointer is good until the next row. NULL when memory is short. */
 struct sim_kernel_image *image_add_kernel(struct sim_image *image, const char *name, size_t name_bytes);
 struct sim_global *image_add_global(struct sim_image *image, const char *name, size_t name_bytes);
 
@@ -15,14 +15,14 @@ struct sim_global *image_add_global(struct sim_image *image, const char *name, s
  * many. */
 CUresult image_add_parameter(struct sim_kernel_image *kernel, uint32_t size_bytes, uint32_t alignment_bytes);
 
-/* False when two kernels have one name. */
+/* False when two kernels have the same name. */
 bool image_finish(struct sim_image *image);
 
 /* Set `error` and return `result`. */
 CUresult image_fail(struct error *error, CUresult result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The formats. `bytes` are all there; nothing is kept of them. */
+/* The readers, one a format. They may read all `bytes`, and keep none of them. */
 CUresult ptx_parse(const char *text, size_t bytes, unsigned architecture, struct sim_image **parsed,
                    struct error *error);
 CUresult cubin_parse(const uint8_t *image, size_t limit_bytes, unsigned architecture,

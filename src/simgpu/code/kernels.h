@@ -55,10 +55,10 @@ struct sim_kernel {
     /* How long the launch takes on an idle device; NULL: no longer than launching it does. */
     uint64_t (*duration_ns)(const struct sim_launch *launch, void *const *arguments);
 
-    /* It takes that long by the GPU's timer, not by what it computes. */
+    /* It takes `duration_ns` by the GPU's timer, not by what it computes. */
     bool watches_clock;
 };
 
-/* The built-in kernel of that name, or NULL. Who found one compares parameter sizes with the loaded image's
- * before using it: an image may have a kernel of the same name that is another one. */
+/* The built-in kernel of that name, or NULL. The caller compares parameter sizes with the loaded image's
+ * before using it: an image may have another kernel of the same name. */
 const struct sim_kernel *sim_kernel_find(const char *name);

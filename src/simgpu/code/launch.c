@@ -1,5 +1,4 @@
-/* launch.c - kernels: what is launched is computed at once if we know it, and takes its time on the stream.
- */
+/* launch.c - kernels: a launch computes a kernel that we know at once, and takes its time on the stream. */
 #include <string.h>
 
 #include "simgpu/code/launch.h"
@@ -53,7 +52,7 @@ CUresult launch_extra_read(void **extra, const char **buffer, size_t *bytes)
     return CUDA_SUCCESS;
 }
 
-/* Compute a built-in kernel; its time. */
+/* Compute a built-in kernel, and set the time that it takes. */
 static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfunction function,
                            struct touched *touched, uint64_t *duration_ns)
 {
@@ -84,12 +83,12 @@ static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfun
         *duration_ns |= TIMELINE_BY_CLOCK;
     CUresult result = kernel->run(&shape, given);
     if (result != CUDA_SUCCESS)
-        atomic_store(&context->sticky, (int)result); /* told by whatever the program calls next */
+        atomic_store(&context->sticky, (int)result); /* the program's next call reports it */
     return CUDA_SUCCESS;
 }
 
-/* What a kernel that we do not know touches: all that is behind the pointers to managed memory among its
- * parameters. Its parameters are left alone where a program gives fewer than the image asks for. */
+/* Touch what a kernel that we do not know may touch: all that is behind those of its parameters that point to
+ * managed memory. Parameters that the image asks for and the program does not give are left alone. */
 static void kernel_touch(const struct launch *launch, CUfunction function, struct touched *touched)
 {
     const struct sim_kernel_image *image = function->image;
@@ -206,7 +205,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned 
                                        .extra = extra});
 }
 
-/* All blocks of a cooperative launch run at once: more than fit are refused. */
+/* All blocks of a cooperative launch run at once: a launch of more than fit is refused. */
 static CUresult launch_cooperative(const struct launch *launch)
 {
     CUcontext context;

@@ -1,4 +1,4 @@
-/* launch.h - for graphs: what a kernel launch is checked for before it is one. */
+/* launch.h - for graphs: the checks before a kernel launch. */
 #pragma once
 
 #include "simgpu/driver/sim.h"

@@ -1,5 +1,5 @@
-/* launch_old.c - the launch calls of before CUDA 4: a function is given its block's shape and its parameters one by one,
- * and launched in a grid. What was set stays with the function. */
+/* launch_old.c - the launch calls from before CUDA 4: the program sets a function's block shape and its parameters one
+ * by one, and launches it in a grid. What was set stays with the function. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* What is set of a function, under the lock until old_end(). */
+/* Find a function and what is set of it; the lock is held until old_end(). */
 static CUresult old_begin(CUfunction handle, CUfunction *function)
 {
     CUcontext context;

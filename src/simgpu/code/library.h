@@ -5,7 +5,7 @@
 #include "simgpu/code/module.h"
 #include "simgpu/driver/sim.h"
 
-/* What the launch calls of before CUDA 4 set (launch_old.c). */
+/* What the launch calls from before CUDA 4 set (launch_old.c). */
 #define OLD_PARAMETER_BYTES 4096u
 struct old_launch {
     unsigned block[3];
@@ -20,7 +20,7 @@ struct CUfunc_st {
     const struct sim_kernel_image *image;
     const struct sim_kernel *kernel;       /* NULL: unknown, takes FAKECUDA_KERNEL_NS and does nothing */
     int attributes[CU_FUNC_ATTRIBUTE_MAX]; /* those that can be set */
-    struct old_launch *old;                /* NULL: none of those was called */
+    struct old_launch *old;                /* NULL: no such call was made */
 };
 
 /* A module of one context; a library's module belongs to it. */
@@ -60,10 +60,10 @@ CUresult function_resolve(CUfunction handle, CUcontext context, CUfunction *func
 
 /* CUDA_SUCCESS if the handle is a living CUfunction. */
 CUresult function_check(CUfunction function);
-/* Most threads of a block of it. */
+/* The most threads that a block of the kernel may have. */
 unsigned function_max_threads(const struct sim_kernel_image *image);
 
-/* Modules of a context that goes. */
+/* Drop the modules of a context that ends. */
 void library_drop_context(CUcontext context);
 
 /* --- Between library.c, library_modules.c and library_functions.c ---------------------------------- */
@@ -71,7 +71,7 @@ void library_drop_context(CUcontext context);
 CUresult module_check(CUmodule module);
 CUresult library_check(CUlibrary library);
 
-/* Load the module's code if it is not there yet: takes time and memory. OUT_OF_MEMORY. */
+/* Load the module's code if it is not loaded yet: takes time and memory. OUT_OF_MEMORY. */
 CUresult module_load_code(CUmodule module);
 /* Whether code is loaded when something of the module is launched first (CUDA_MODULE_LOADING). */
 bool module_loading_is_lazy(void);
@@ -90,7 +90,7 @@ CUresult function_find(CUmodule module, const char *name, CUfunction *function);
 /* Either out-parameter may be NULL. */
 CUresult global_find(CUmodule module, const char *name, CUdeviceptr *pointer, size_t *bytes);
 
-/* A whole file. The caller frees `*bytes`. */
+/* Read a whole file. The caller frees `*bytes`. */
 CUresult image_read_file(const char *path, char **bytes, size_t *length);
 /* Tell what is wrong with an image where the program asked for that (CU_JIT_ERROR_LOG_BUFFER). */
 void image_write_log(const struct error *error, unsigned option_count, const CUjit_option *options,

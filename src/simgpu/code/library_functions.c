@@ -104,7 +104,7 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
     return CUDA_SUCCESS;
 }
 
-/* Whole modules are loaded at once, be it at the first launch (cuModuleGetLoadingMode). */
+/* A module is loaded as a whole, even when its first launch loads it (cuModuleGetLoadingMode). */
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
     SIM_TRY(sim_ready());

@@ -86,7 +86,7 @@ static void code_give_back(CUmodule module)
     module->code_bytes = 0;
 }
 
-/* A built-in kernel, if the image's is that one: by its name and the sizes of its parameters. */
+/* The built-in kernel that has the image kernel's name and parameter sizes, or NULL. */
 static const struct sim_kernel *kernel_match(const struct sim_kernel_image *image)
 {
     const struct sim_kernel *kernel = sim_kernel_find(image->name);
@@ -141,7 +141,7 @@ CUresult module_make(CUmodule *module_out, CUcontext context, CUlibrary library,
     return CUDA_SUCCESS;
 }
 
-/* The structs stay, so that handles of what is gone are told from living ones (sim.h); the image goes. */
+/* The structs stay, so that handles of dropped modules are told from living ones (sim.h); the image goes. */
 void module_drop(CUmodule module)
 {
     atomic_store(&module->kind, SIM_DESTROYED);
@@ -193,8 +193,8 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return module_load(module, image, SIM_IMAGE_UNKNOWN_BYTES);
 }
 
-/* The options are for the compiler, which a simulation does not have: all it does for them is to say in the
- * log of errors why an image was refused, and in both how long its log is. */
+/* The options are for the compiler, which a simulation does not have. We only write into the log of errors
+ * why an image was refused, and set the lengths of both logs. */
 void image_write_log(const struct error *error, unsigned option_count, const CUjit_option *options,
                      void **option_values)
 {
@@ -206,10 +206,10 @@ void image_write_log(const struct error *error, unsigned option_count, const CUj
         else if (options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
             log_bytes = &option_values[i];
         else if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
-            option_values[i] = NULL; /* nothing is told there */
+            option_values[i] = NULL; /* nothing is written there */
     if (!log_bytes)
         return;
-    /* The size comes as a number in the place of a pointer, and what was written goes back so. */
+    /* The size comes as a number in the place of a pointer, and the length written goes back there too. */
     size_t room = (size_t)(uintptr_t)*log_bytes, written = 0;
     if (log && room > 0) {
         int length = snprintf(log, room, "%s", error->message);
@@ -236,7 +236,7 @@ CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
     return module_load(module, image, SIM_IMAGE_UNKNOWN_BYTES);
 }
 
-/* A whole file, with a zero behind it. */
+/* Read a whole file, and put a zero behind it. */
 CUresult image_read_file(const char *path, char **bytes, size_t *length)
 {
     cleanup_file FILE *file = fopen(path, "re");

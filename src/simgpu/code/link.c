@@ -54,7 +54,7 @@ CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **value
     return create(count, options, values, state);
 }
 
-/* Of a text that comes behind another one, what stands once in an image: .version, .target, .address_size. */
+/* Blank what an image has once, in a text that comes behind another: .version, .target, .address_size. */
 static void blank_header(char *text)
 {
     static const char *const directives[] = {".version", ".target", ".address_size"};
@@ -69,7 +69,7 @@ static void blank_header(char *text)
 static CUresult append(CUlinkState state, const void *data, size_t bytes, bool is_ptx)
 {
     if (state->image && !(is_ptx && state->is_ptx))
-        return CUDA_ERROR_NOT_SUPPORTED; /* machine code is not put together here */
+        return CUDA_ERROR_NOT_SUPPORTED; /* we do not put machine code together */
     char *image = realloc(state->image, state->bytes + bytes + 2);
     if (!image)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -139,7 +139,7 @@ ADD_DATA(cuLinkAddData_v2)
 ADD_FILE(cuLinkAddFile)
 ADD_FILE(cuLinkAddFile_v2)
 
-/* The image is the linker's, until that is destroyed. */
+/* The linker owns the image, until the program destroys the linker. */
 CUresult cuLinkComplete(CUlinkState state, void **image, size_t *bytes)
 {
     SIM_TRY(link_check(state));

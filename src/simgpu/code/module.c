@@ -152,8 +152,8 @@ void sim_image_free(struct sim_image *image)
     free(image);
 }
 
-/* Whether `image` begins with `magic`, reading no further than up to the first byte that differs: of text we
- * only know that it has a zero somewhere. */
+/* Whether `image` begins with `magic`, reading no further than the first byte that differs: of text we only
+ * know that it has a zero somewhere. */
 static bool begins_with(const uint8_t *image, size_t limit_bytes, const void *magic, size_t magic_bytes)
 {
     for (size_t i = 0; i < magic_bytes; i++)

@@ -69,8 +69,8 @@ struct sim_image {
 
 /* Parse `image` for a GPU of `architecture` (90 for compute capability 9.0). Of a fatbin's entries the newest
  * cubin that runs there is taken, else the newest PTX. `limit_bytes` is the image's length if it is known. A
- * fatbin wrapper, being a pointer, is followed only when it is not. PTX of known length need not end in a
- * zero.
+ * fatbin wrapper holds a pointer, which is followed only when the length is not known. PTX of known length
+ * need not end in a zero.
  *
  * Returns CUDA_SUCCESS and sets `*parsed`; or
  *   CUDA_ERROR_INVALID_IMAGE            neither of the formats, or damaged

@@ -115,7 +115,7 @@ static uint64_t local_bytes(struct ptx ptx)
     return bytes;
 }
 
-/* An entry point's body, of which we need to know how much local memory it has. */
+/* Skip an entry point's body, and add up its local memory. */
 static void skip_body(struct ptx *ptx, struct sim_kernel_image *kernel)
 {
     unsigned depth = 0, line = ptx->line;
@@ -322,7 +322,7 @@ static void read_variables(struct ptx *ptx, bool is_extern, enum sim_global_kind
     ptx_expect(ptx, ";");
 }
 
-/* After .func: we cannot be asked for one by name. */
+/* After .func: a program cannot ask for such a function by name. */
 static void skip_function(struct ptx *ptx)
 {
     while (ptx->kind != TOKEN_END && !ptx_is(ptx, "{") && !ptx_is(ptx, ";"))

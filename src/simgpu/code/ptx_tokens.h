@@ -27,14 +27,14 @@ struct ptx {
 /* Fail with a message of that line, unless there was a failure before. */
 void ptx_fail(struct ptx *ptx, CUresult result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same as INVALID_PTX: something else was found than `what`. */
+/* The same as INVALID_PTX: the text has something else than `what`. */
 void ptx_expected(struct ptx *ptx, const char *what);
 
-void ptx_next(struct ptx *ptx); /* on to the next token */
+void ptx_next(struct ptx *ptx); /* move on to the next token */
 bool ptx_is(const struct ptx *ptx, const char *text);
 bool ptx_is_name(const struct ptx *ptx);            /* a word that is not a directive */
-bool ptx_accept(struct ptx *ptx, const char *text); /* on if it is that */
-void ptx_expect(struct ptx *ptx, const char *text); /* on, or a failure */
+bool ptx_accept(struct ptx *ptx, const char *text); /* move on if it is that */
+void ptx_expect(struct ptx *ptx, const char *text); /* move on, or fail */
 
 /* An integer literal: decimal, 0x, 0b or octal, with or without U. A power of two up to 4,096. */
 uint64_t ptx_number(struct ptx *ptx);

@@ -82,7 +82,7 @@ static CUresult box_check(const struct request *request)
     return CUDA_SUCCESS;
 }
 
-/* All but what the forms have each for themselves. */
+/* Check and encode what all forms have in common. */
 static CUresult encode(const struct request *request, struct tensor *tensor)
 {
     SIM_TRY(sim_ready());
@@ -168,7 +168,7 @@ CUresult cuTensorMapEncodeIm2colWide(CUtensorMap *map, CUtensorMapDataType type,
                                      CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle,
                                      CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
 {
-    /* Of compute capability 10.0 on (driver API reference); there is no such card here. */
+    /* From compute capability 10.0 on (driver API reference); no simulated card has it. */
     SIM_TRY(sim_ready());
     return CUDA_ERROR_NOT_SUPPORTED;
 }

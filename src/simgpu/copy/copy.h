@@ -6,9 +6,9 @@
 
 enum copy_side { COPY_HOST, COPY_DEVICE, COPY_ANY };
 
-/* One end of a copy: sets which it is where that is COPY_ANY; managed memory is then used where its first
- * page is ("Unified Memory" in the CUDA programming guide: behaviour of cudaMemcpyDefault). INVALID_VALUE if
- * the device's address is not all there. */
+/* Check one end of a copy. COPY_ANY becomes the side that the address is on; managed memory is then used
+ * where its first page is ("Unified Memory" in the CUDA programming guide: behaviour of cudaMemcpyDefault).
+ * INVALID_VALUE if a device address does not have all the bytes. */
 CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes);
 
 struct copy_range {
@@ -16,8 +16,7 @@ struct copy_range {
     uint64_t address, bytes; /* from the first to the last that is copied */
 };
 
-/* Let the stream take the time that the bytes need. What is managed memory is touched by the side that it is
- * on. */
+/* Let the stream take the time that the bytes need. The side of each range touches its managed memory. */
 void copy_submit(CUcontext context, CUstream stream, struct copy_range to, struct copy_range from,
                  uint64_t bytes);
 

@@ -33,7 +33,7 @@ static CUresult end_in_array(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
     end->side = COPY_DEVICE;
     end->row_bytes = array->row_bytes;
     end->slice_bytes = array->row_bytes * array->rows;
-    end->address = 0; /* as far as the box is inside */
+    end->address = 0; /* counted from the array's first byte */
     return CUDA_SUCCESS;
 }
 
@@ -94,8 +94,8 @@ static uint64_t end_address(CUmemorytype type, const void *host, CUdeviceptr dev
     return type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
 }
 
-/* An asynchronous copy in a stream that is being captured becomes a node: addresses say whose they are, so
- * contexts are left out. */
+/* An asynchronous copy in a stream that is being captured becomes a node. An address says whose it is, so the
+ * node has no contexts. */
 static bool box_capture(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thread, CUresult *result)
 {
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
@@ -237,13 +237,10 @@ CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
     return copy_3d(copy, stream, true, true);
 }
 
-/* --- Arrays: rows of bytes from an offset on. Those that are not a line are taken as one line of all their
- * rows.
- * ------ */
+/* --- Arrays: bytes from an offset on, in all their rows as one line -------------------------------- */
 
-/* In a stream that is being captured: a node for what lies in one row, which is all there is of the
- * one-dimensional arrays that these calls are for. What reaches beyond is not a box, and is left to be refused.
- */
+/* In a stream that is being captured, a copy inside one row becomes a node. The one-dimensional arrays that
+ * these calls are for have one row. What reaches beyond it is not a box, and is left to be refused. */
 static bool line_capture(CUarray to_array, uint64_t to, CUarray from_array, uint64_t from, uint64_t bytes,
                          CUstream handle, bool per_thread, CUresult *result)
 {
@@ -304,7 +301,7 @@ static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_arra
     return CUDA_SUCCESS;
 }
 
-/* Which array the call names; NULL is neither an array nor an address. */
+/* Refuse NULL, which copy_array_line() would take for an end in memory. */
 static CUresult array_named(CUarray array)
 {
     SIM_TRY(sim_ready());
@@ -374,8 +371,8 @@ TO_ARRAY_FROM_HOST(cuMemcpyHtoA_v2, size_t, false)
 TO_ARRAY_FROM_HOST(cuMemcpyHtoA_v2_ptds, size_t, true)
 TO_ARRAY_FROM_HOST_ASYNC(cuMemcpyHtoAAsync_v2, size_t, false)
 TO_ARRAY_FROM_HOST_ASYNC(cuMemcpyHtoAAsync_v2_ptsz, size_t, true)
-/* The forms before CUDA 3.2 that have no device address do the same; those that do cannot name one of 64
- * bits, and stay NOT_SUPPORTED. */
+/* The forms from before CUDA 3.2 without a device address do the same. Those with one cannot hold 64 bits of
+ * it, and are refused (narrow_forms.c). */
 TO_ARRAY_FROM_ARRAY(cuMemcpyAtoA, unsigned int, false)
 TO_HOST_FROM_ARRAY(cuMemcpyAtoH, unsigned int, false)
 TO_HOST_FROM_ARRAY_ASYNC(cuMemcpyAtoHAsync, unsigned int, false)

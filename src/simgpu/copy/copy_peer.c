@@ -27,7 +27,7 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
     SIM_TRY(copy_side_check(&to_side, to, bytes));
     SIM_TRY(copy_side_check(&from_side, from, bytes));
     if (!is_async) {
-        /* Comes after all that was pending in both (driver API reference). */
+        /* The copy comes after all that was pending in both (driver API reference). */
         context_wait(to_context);
         context_wait(from_context);
     }
@@ -106,8 +106,7 @@ static bool is_order(CUmemcpySrcAccessOrder order)
            order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL || order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
 }
 
-/* Attributes say for ranges of operations how they are done; the first range begins at the first operation.
- */
+/* Each attribute says how a range of operations is done; the first range begins at the first operation. */
 static CUresult attributes_check(const CUmemcpyAttributes *attributes, const size_t *first, size_t count,
                                  size_t operations)
 {
@@ -119,10 +118,10 @@ static CUresult attributes_check(const CUmemcpyAttributes *attributes, const siz
     return CUDA_SUCCESS;
 }
 
-/* Batches go to streams that a program made, or to its own default stream, never to the legacy one. The
- * reference does not say so, but none can be captured, and other than what else is refused the attempt does
- * not end the capture (seen of cuMemcpyBatchAsync on CUDA 13: github.com/rapidsai/rmm issue 2518; taken to be
- * the same for boxes). */
+/* Batches go to streams that a program made, or to a thread's own default stream, never to the legacy one.
+ * The reference does not say so, but no batch can be captured; and unlike other refused calls, the attempt
+ * does not end the capture (seen of cuMemcpyBatchAsync on CUDA 13: github.com/rapidsai/rmm issue 2518; taken
+ * to be the same for boxes). */
 static CUresult batch_stream(CUstream handle, bool per_thread, CUcontext *context, CUstream *stream)
 {
     struct capture_info capture;
@@ -143,7 +142,7 @@ static CUresult copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, si
     CUcontext context;
     CUstream stream;
     if (failed)
-        *failed = SIZE_MAX; /* nothing of a single operation */
+        *failed = SIZE_MAX; /* no single operation failed */
     SIM_TRY(sim_ready());
     SIM_REQUIRE(to && from && bytes && count > 0);
     SIM_TRY(attributes_check(attributes, first, attribute_count, count));

@@ -19,7 +19,7 @@ void account_forget_in_child(void)
 
 static uint32_t account_slot_count(const struct account *account)
 {
-    /* May be torn while it is copied; what comes of that is thrown away. */
+    /* The count may be torn while it is copied; the copy is then thrown away. */
     return account->slot_count < DEVICE_SLOTS ? account->slot_count : DEVICE_SLOTS;
 }
 
@@ -92,8 +92,8 @@ static bool account_has(const struct account *account, uint32_t slot)
     return false;
 }
 
-/* Drop a slot's line, unless it has a new owner by now: that one raises the generation before it changes the
- * account, and a change between our look at the generation and the end makes the end fail. */
+/* Drop a slot's line, unless the slot has a new owner by now. A new owner raises the generation before it
+ * changes the account, and a change between our look at the generation and account_end() makes that fail. */
 void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generation)
 {
     for (;;) {
@@ -195,8 +195,8 @@ void device_credit(unsigned gpu, uint64_t bytes)
     for (;;) {
         uint64_t seen;
         struct account *own = account_begin(&shared_view()->gpus[gpu], shared_view()->slot, &seen);
-        /* A program that closed all descriptors, ours too, is dead to the others, and has nothing left to
-         * give. */
+        /* A program that closed all descriptors, ours too, looks dead to the others, which may have dropped
+         * its bytes. */
         uint64_t held = bytes < own->bytes[shared_view()->slot] ? bytes : own->bytes[shared_view()->slot];
         own->used_bytes -= held;
         own->bytes[shared_view()->slot] -= held;

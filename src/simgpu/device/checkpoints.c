@@ -34,7 +34,7 @@ static bool holds_shares(const struct account *account, uint32_t slot)
     return false;
 }
 
-/* Its bytes on one GPU are nobody's from now on. */
+/* The process's bytes on one GPU are nobody's from now on. */
 static CUresult take(unsigned gpu, uint32_t slot)
 {
     struct shared_gpu *shared = &shared_view()->gpus[gpu];
@@ -72,7 +72,7 @@ static CUresult give_back(unsigned gpu, uint32_t slot)
     return CUDA_SUCCESS;
 }
 
-/* On all GPUs, or on none. */
+/* Do `one` on all GPUs, or on none. */
 static CUresult move(uint32_t slot, CUresult (*one)(unsigned, uint32_t), CUresult (*undo)(unsigned, uint32_t))
 {
     unsigned count = shared_view()->header->parameters.gpu_count;

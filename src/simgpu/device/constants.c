@@ -62,7 +62,7 @@ static int read_one(enum sim_constant name, unsigned profile, double *value, str
     return 0;
 }
 
-/* Which column of the table. */
+/* Which column of the table this process uses. */
 static int read_profile(unsigned *profile, struct error *error)
 {
     const char *key = secure_getenv("FAKECUDA_CONSTANTS");

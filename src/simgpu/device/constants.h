@@ -13,17 +13,17 @@ enum sim_constant {
     SIM_CONSTANTS
 };
 
-/* What holds in this process; valid after device_attach(). */
+/* The value in this process; valid after device_attach(). */
 double constant(enum sim_constant name);
 static inline uint64_t constant_whole(enum sim_constant name)
 {
     return (uint64_t)constant(name);
 }
 
-/* The same before that too: then by this process's environment alone. */
+/* The same, before that too: then this process's environment alone decides. */
 double constant_early(enum sim_constant name);
 
-/* Whether no call costs any time in this process: the rest need not be asked then. Written before the device is attached. */
+/* Whether no call costs any time in this process, so that nobody need ask more. Written before the device is attached. */
 extern bool constants_are_free;
 
 /* For the first process on the machine: the values of scope MACHINE go into `values`, as the environment and the

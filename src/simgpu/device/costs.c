@@ -27,8 +27,8 @@ static void prepare(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-/* The C library's clock_nanosleep() is a point where threads are cancelled: ours would leave locked what the caller holds. A
- * card's driver spends this time in ioctl(), which is none. */
+/* The C library's clock_nanosleep() is a cancellation point: a thread cancelled here would leave the caller's locks locked.
+ * A card's driver spends this time in ioctl(), which is not a cancellation point. */
 static void wait_until(uint64_t until_ns)
 {
     uint64_t now_ns = monotonic_ns();
@@ -68,7 +68,7 @@ void cost_hold_kernel_lock(uint64_t ns)
 {
     if (ns == 0 || suspended > 0)
         return;
-    /* A place in the line instead of a lock: it passes by itself, whatever becomes of its owner. */
+    /* A place in a queue instead of a lock: it passes by itself, whatever becomes of its owner. */
     _Atomic uint64_t *free_ns = &shared_view()->header->kernel_lock_free_ns;
     uint64_t seen = atomic_load(free_ns), end_ns;
     do {

@@ -1,7 +1,7 @@
 /* costs.h - the host's time that calls take (constants.def); nothing at all where the constants are 0.
  *
- * the kernel's lock   NVIDIA's kernel module lets one call of all processes at a time change or ask what is on the
- *                     card. A call takes it for some time; the others wait, whatever they ask
+ * the kernel's lock   NVIDIA's kernel module lets one call at a time, of all processes, change or ask what is on the
+ *                     card. A call holds the lock for some time; the others wait, whatever they ask
  * the loader's lock   while a process loads code, its other threads' calls that give the GPU work wait */
 #pragma once
 
@@ -15,8 +15,8 @@ static inline void cost_pay(enum sim_constant row)
         cost_pay_something(row);
 }
 
-/* Have the kernel's lock for `ns`, and wait for it before that. A process that is stopped or dies meanwhile keeps it
- * for no longer than that. Valid after device_attach(). */
+/* Wait for the kernel's lock, and hold it for `ns`. A process that is stopped or dies meanwhile holds it for no
+ * longer than that. Valid after device_attach(). */
 void cost_hold_kernel_lock(uint64_t ns);
 
 /* The host comes back from a wait for the GPU some time after what it waited for (SIM_WAKE_NS). */

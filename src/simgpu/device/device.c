@@ -30,8 +30,8 @@ static struct shared_view view;
 static char device_key[NAME_MAX]; /* the file's name: what UUIDs derive from */
 static char device_folder[PATH_MAX - 64] = "/dev/shm";
 static bool
-    is_folder_given;     /* in a container: who gave it vouches for the files, whose users are others there */
-static int open_fd = -1; /* holds LOCK_OPEN, and is shared with whom we fork */
+    is_folder_given;     /* in a container, with other users in it: whoever gave it vouches for the files */
+static int open_fd = -1; /* holds LOCK_OPEN; forked children share it */
 static bool has_forked;
 static uint64_t own_namespace;
 static uid_t device_owner;     /* whose file it is */
@@ -45,8 +45,8 @@ const struct shared_view *shared_view(void)
 /* --- The file and its locks: byte 0 says that somebody initialises, byte 1 + N is slot N ----------- */
 
 #define LOCK_SLOT(slot) ((off_t)(slot) + 1)
-/* What a process forks keeps the device open, as with a card's device file: this lock is of an open file,
- * which children inherit and exec closes. */
+/* Forked children keep the device open, as with a card's device file: this lock is of an open file, which
+ * children inherit and exec closes. */
 #define LOCK_OPEN(slot) ((off_t)(slot) + 1 + (off_t)DEVICE_SLOTS)
 #define LOCK_ALL (2 * (off_t)DEVICE_SLOTS + 1)
 
@@ -56,8 +56,8 @@ static bool lock_take(int fd, short type, off_t start, off_t length)
     return fcntl(fd, F_SETLK, &lock) == 0;
 }
 
-/* Whether somebody else has the byte at `start` locked, or that cannot be told; `holder` is their pid where the kernel tells it,
- * else 0 or less. */
+/* Whether another process has the byte at `start` locked, or that cannot be told; `holder` is its pid where the kernel
+ * tells it, else 0 or less. */
 static bool lock_is_held_by(int fd, off_t start, pid_t *holder)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = 1};
@@ -72,7 +72,7 @@ static bool lock_is_held(int fd, off_t start)
     return lock_is_held_by(fd, start, &holder);
 }
 
-/* Whoever takes a slot locks it before it says that it is theirs: until then what is said is of one who is dead. */
+/* A process locks a slot before it writes itself in as the owner: until then the owner named there is a dead one. */
 bool shared_slot_is_alive(uint32_t slot)
 {
     pid_t holder;
@@ -103,7 +103,7 @@ pid_t shared_slot_pid(uint32_t slot)
     pid_t holder, pid = (pid_t)(uint32_t)seen;
     if (pid == 0 || slot == view.slot || seen >> 32 == (own_namespace & UINT32_MAX))
         return pid;
-    /* Of a process that we cannot see, the kernel does not tell the pid: we are further in than whoever noted it. */
+    /* The kernel does not tell the pid of a process that we cannot see: whoever noted it was in a namespace around ours. */
     if (!lock_is_held_by(shared_fd, LOCK_SLOT(slot), &holder) || holder <= 0)
         return pid;
     atomic_compare_exchange_strong(owner, &seen, owner_word(holder));
@@ -126,7 +126,7 @@ static int open_device(const char *path, uint32_t slot)
     return result;
 }
 
-/* Made under another name, so that nobody ever opens one that has its maker's mode alone. */
+/* Make the file under another name, so that nobody ever opens one that only its maker may use. */
 static int make_file(const char *path)
 {
     char draft[SHARED_PATH_BYTES + 16];
@@ -146,7 +146,7 @@ int shared_open(const char *path, bool create)
 {
     struct stat file;
     cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    /* Somebody else's may be there when ours is to be linked, and gone with its last process when it is opened. */
+    /* Another process's file may exist when we link ours, and be gone with its last process when we open it. */
     for (unsigned tries = 0; fd < 0 && errno == ENOENT && tries < OPEN_TRIES; tries++) {
         if (!create || geteuid() != device_owner || make_file(path) < 0)
             return -1;
@@ -173,7 +173,7 @@ static off_t header_bytes(void)
 
 /* --- Attaching ------------------------------------------------------------------------------------- */
 
-/* How the GPU goes from process to process, before it has any work. */
+/* Write how the GPU goes from process to process, before it has any work. */
 static int rules_write(int fd, unsigned gpu, const double constants[static SIM_CONSTANTS])
 {
     const struct timeline_rules rules = {.slice_ns = (uint64_t)constants[SIM_SLICE_NS],
@@ -184,7 +184,7 @@ static int rules_write(int fd, unsigned gpu, const double constants[static SIM_C
     return pwrite(fd, &rules, sizeof(rules), at) == (ssize_t)sizeof(rules) ? 0 : -errno;
 }
 
-/* Nobody lives: all that is in the file goes. We hold all locks. */
+/* No process lives, and we hold all locks: begin the file anew. */
 static int initialise(int fd, struct error *error)
 {
     struct device_parameters parameters;
@@ -246,7 +246,7 @@ static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
         return CLAIM_AGAIN;
     for (uint32_t index = 0; index < DEVICE_SLOTS; index++)
         if (lock_take(fd, F_WRLCK, LOCK_SLOT(index), 1)) {
-            if (lock_is_held(fd, LOCK_OPEN(index))) { /* a dead process's, whose children live */
+            if (lock_is_held(fd, LOCK_OPEN(index))) { /* of a dead process whose children live */
                 lock_take(fd, F_UNLCK, LOCK_SLOT(index), 1);
                 continue;
             }
@@ -263,8 +263,8 @@ static enum claim slot_claim(int fd, uint32_t *slot, struct error *error)
     return CLAIM_FAILED;
 }
 
-/* The initialising process holds all locks for some ten microseconds. One that is stopped just then would
- * keep everybody out: after a while its file is left to it, and it finds out by its name (is_named). */
+/* The initialising process holds all locks for some ten microseconds. If it is stopped just then it would
+ * keep everybody out: after a while the others leave its file to it, and it finds out by the name (is_named). */
 static int slot_open(const char *path, int *fd_out, uint32_t *slot, struct error *error)
 {
     uint64_t deadline = monotonic_ns() + INITIALISE_DEADLINE_NS;
@@ -287,7 +287,7 @@ static int slot_open(const char *path, int *fd_out, uint32_t *slot, struct error
     }
 }
 
-/* Let what the slot's last owner left go, before we have anything of our own. */
+/* Drop what the slot's last owner left, before we have anything of our own. */
 static void slot_begin(void)
 {
     struct shared_slot *slot = &view.header->slots[view.slot];
@@ -308,8 +308,8 @@ static void note_fork(void)
     has_forked = true;
 }
 
-/* The last process on a simulated machine takes its files along. What a process forks keeps them, as does one
- * that was killed: who comes next finds that nobody lives, and begins anew in them. */
+/* The last process on a simulated machine removes its files. A process that forked leaves them, and so does one
+ * that was killed: the next process finds that nobody lives, and begins anew in them. */
 __attribute__((destructor)) static void remove_files(void)
 {
     struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -319,7 +319,7 @@ __attribute__((destructor)) static void remove_files(void)
     lock.l_start = LOCK_OPEN(view.slot);
     if (fcntl(open_fd, F_OFD_SETLK, &lock) != 0 || !lock_take(shared_fd, F_WRLCK, 0, LOCK_ALL))
         return;
-    /* Nobody else lives, and who opens the file now sees that it has lost its name (slot_open). */
+    /* Nobody else lives, and a process that opens the file now sees that it has lost its name (slot_open). */
     if (is_named(shared_fd, shared_path("", path))) {
         unlink(path);
         unlink(shared_path(".shares", path));
@@ -335,7 +335,7 @@ static void forget_in_child(void)
     if (shared_fd >= 0)
         close(shared_fd);
     shared_fd = -1;
-    open_fd = -1; /* stays open, and with it the device: the lock is ours too */
+    open_fd = -1; /* the descriptor stays open, and with it the device: the lock is ours too */
     has_forked = false;
     atomic_store(&attached, false);
     shares_forget_in_child();
@@ -513,7 +513,7 @@ void device_hang(void)
     atomic_store(&view.header->hung, (uint64_t)(view.slot + 1) << 48 | (generation & HUNG_GENERATION));
 }
 
-/* It ends with its process, and the slot may have its next owner. */
+/* The hang ends with its process, and the slot may have its next owner. */
 static bool is_hung(uint64_t hung)
 {
     uint32_t slot = (uint32_t)(hung >> 48) - 1;

@@ -5,9 +5,9 @@
  *
  * slot      what a process has in the file. It is owned by a POSIX record lock on the slot's own byte, so the
  *           kernel says who lives: the lock goes with the process (exit, kill or exec), and a forked child
- *           has none of it. A second lock, of an open file, goes on with what the process forked, until that
- *           exits or execs: as on a card, memory stays taken, under the dead one's pid, while somebody has
- *           the device open
+ *           has none of it. A second lock, of an open file, stays with the process's forked children until
+ *           they exit or exec: as on a card, memory stays taken, under the dead process's pid, while
+ *           somebody has the device open
  * account   how many bytes of a GPU each process holds: a small table that changes as one (published.h)
  * reaping   before a process tells, refuses or lists anything, it drops what the account says of slots whose
  *           owner is gone
@@ -65,9 +65,9 @@ void device_uuid(unsigned gpu, uint8_t uuid[static 16]);
 /* "0000:01:00.0" and following: the bus number of card 0 is 1. Domain and device are 0. */
 unsigned device_pci_bus(unsigned gpu);
 
-/* Bytes that are not free: taken by living processes, after the dead were reaped, and of managed memory that is there. */
+/* Bytes that are not free: taken by living processes, after the dead were reaped, and managed memory on the GPU. */
 uint64_t device_used_bytes(unsigned gpu);
-/* Bytes taken with device_charge(), as it stands. */
+/* Bytes taken with device_charge(), without reaping. */
 uint64_t device_account_bytes(unsigned gpu);
 
 struct device_process {
@@ -87,7 +87,7 @@ void device_credit(unsigned gpu, uint64_t bytes);
 /* Memory that several processes hold: counted once, until the last of them lets go or dies, and the
  * descriptors that carry it are closed. It shows with the process that has held it longest.
  *
- * What says that a share is held is a lock on its byte of /dev/shm/fakecuda-UID-NAME.shares, on an open file
+ * A share is held while its byte of /dev/shm/fakecuda-UID-NAME.shares is locked. The lock is of an open file
  * description: the kernel drops it with the last descriptor, wherever that is, also on its way through a
  * socket. */
 struct device_share {
@@ -103,7 +103,7 @@ struct device_share {
 struct device_share *device_share_begin(unsigned gpu, uint64_t bytes);
 /* Hold another process's share too. NULL when it is gone. */
 struct device_share *device_share_join(unsigned gpu, uint32_t index, uint64_t generation);
-/* Hold it no more. True if nobody else does: then its bytes are free, or this process's alone again with
+/* Stop holding it. True if nobody else holds it: then its bytes are free, or this process's alone again with
  * `take_back`. */
 bool device_share_leave(struct device_share *share, bool take_back);
 
@@ -121,7 +121,7 @@ unsigned device_xid(unsigned gpu);
 void device_lose(unsigned gpu);
 bool device_is_lost(unsigned gpu);
 
-/* This process hung the driver (faults.h); wait out that another one, or this, did. */
+/* Say that this process hung the driver (faults.h); wait while a process, this or another, has hung it. */
 void device_hang(void);
 void device_wait_while_hung(void);
 

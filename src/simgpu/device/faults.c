@@ -9,7 +9,7 @@
 /* NVIDIA's "Xid Errors": a graphics engine exception, and "GPU has fallen off the bus". */
 enum { XID_LAUNCH_FAILED = 13, XID_LOST = 79 };
 
-/* Numbers from which on, and up to which, something fails; 0: never. Written before the threads that read. */
+/* Numbers from which on, and up to which, something fails; 0: never. Written before any thread reads them. */
 static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at;
 static atomic_ullong memory_count, work_count;
 

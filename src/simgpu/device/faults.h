@@ -1,12 +1,12 @@
 /* faults.h - faults on demand, for tests of what programs do then: FAKECUDA_FAULT, a list with commas of
  *
- * - oom@N: this process's Nth request for device memory does not fit (contexts and pools ask too); oom@N+:
- * all from there
- * - xid@N: its Nth work for the compute engine faults: CUDA_ERROR_LAUNCH_FAILED, for good, in that context
- * - lost@N: at its Nth work for the compute engine the GPU falls off the bus, for every process, until none
- * is left
- * - hang@N: from its Nth work for the compute engine on, NVML answers nobody about GPUs, until this process
- * has gone
+ * oom@N    this process's Nth request for device memory does not fit (contexts and pools ask too); oom@N+:
+ *          all from there
+ * xid@N    its Nth work for the compute engine faults: CUDA_ERROR_LAUNCH_FAILED, for good, in that context
+ * lost@N   at its Nth work for the compute engine the GPU falls off the bus, for every process, until none
+ *          is left
+ * hang@N   from its Nth work for the compute engine on, NVML answers nobody about GPUs, until this process
+ *          has gone
  *
  * Each process counts for itself, from 1. */
 #pragma once

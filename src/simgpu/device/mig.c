@@ -31,7 +31,7 @@ bool mig_is_known(const char *card)
     return false;
 }
 
-/* The profile of that name; PROFILES when the card has none. */
+/* The profile of that name; PROFILES when the card has no such profile. */
 static unsigned find(const char *card, const char *name, size_t length)
 {
     unsigned i = 0;

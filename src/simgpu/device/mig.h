@@ -4,8 +4,8 @@
  *                "1g.10gb,2g.20gb;;3g.40gb" partitions GPUs 0 and 2 and leaves GPU 1 whole
  *
  * An instance is a GPU of its own (device.h), with memory and a timeline that no other touches. It has one
- * compute instance, all of it. What cannot be had together by slices is refused; where on the card an
- * instance lies is not simulated. */
+ * compute instance, all of it. Instances that need more slices than the card has are refused; where on the
+ * card an instance lies is not simulated. */
 #pragma once
 
 #include <stdbool.h>
@@ -33,7 +33,7 @@ bool mig_is_known(const char *card);
 int mig_read(const char *text, unsigned index, const char *card, unsigned profiles[static MIG_INSTANCES],
              unsigned *count, struct error *error);
 
-/* How many cards `text` speaks of. */
+/* How many cards `text` describes. */
 unsigned mig_card_count(const char *text);
 
 /* An instance's memory. `card_bytes`: of its card, where FAKECUDA_TOTAL_MEM says it; else 0. */

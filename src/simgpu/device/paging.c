@@ -13,7 +13,7 @@ static uint64_t room_bytes(unsigned gpu)
     return total > used ? total - used : 0;
 }
 
-/* What processes believe to have there, all together. */
+/* What the living processes believe that they have there, all together. */
 static uint64_t believed_bytes(unsigned gpu)
 {
     uint64_t sum = 0;

@@ -8,7 +8,7 @@
 #include "simgpu/device/profile.h"
 #include "simgpu/device/shared.h"
 
-#define SLICE_LEAST_NS 1000 /* shorter ones would be most of the simulation's own work */
+#define SLICE_LEAST_NS 1000 /* shorter slices would be mostly the simulation's own work */
 
 static int read_bytes(const char *name, uint64_t fallback, uint64_t *bytes, struct error *error)
 {

@@ -38,11 +38,11 @@ struct shared_gpu {
 };
 
 struct shared_header {
-    _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters stand */
+    _Atomic uint32_t ready; /* SHARED_LAYOUT once the parameters are written */
     struct device_parameters parameters;
     struct device_shape shapes[DEVICE_GPUS];
     double constants[SIM_CONSTANTS];      /* those of scope MACHINE (constants.def) */
-    _Atomic uint64_t kernel_lock_free_ns; /* when the last in line lets go of the kernel's lock (costs.h) */
+    _Atomic uint64_t kernel_lock_free_ns; /* when the last in the queue leaves the kernel's lock (costs.h) */
     _Atomic uint64_t xids[DEVICE_CARDS];  /* how many there were, above 16 bits of the last one's number */
     _Atomic uint64_t paged_in_bytes[DEVICE_GPUS]; /* by all, ever (paging.h) */
     _Atomic uint32_t lost;                        /* a bit for each card that is lost */
@@ -70,22 +70,21 @@ const struct shared_view *shared_view(void);
 /* Whether the owner that the slot names lives. Our own is alive. */
 bool shared_slot_is_alive(uint32_t slot);
 
-/* Its pid, as whoever looks from the outermost namespace sees it: the kernel shows that one the owner of the slot's lock,
- * and it is noted for all. */
+/* The owner's pid in the outermost namespace that anybody has looked from: the kernel tells it to a process there, which
+ * notes it for all. */
 pid_t shared_slot_pid(uint32_t slot);
 
-/* Changing an account: our buffer with a copy in it, in which `slot` has a line; then make it the account, or
- * begin again when that fails. */
+/* Change an account: account_begin() returns our buffer with a copy in which `slot` has a line; account_end()
+ * makes it the account. Begin again when that fails. */
 struct account *account_begin(struct shared_gpu *gpu, uint32_t slot, uint64_t *seen);
 bool account_end(struct shared_gpu *gpu, uint64_t seen);
 
-/* Drop a slot's line, unless it has a new owner by now: that one raises the generation before it changes the
- * account, and a change between our look at the generation and the end makes the end fail. */
+/* Drop a slot's line, unless the slot has a new owner by now: its generation is then another. */
 void account_drop(struct shared_gpu *gpu, uint32_t slot, uint64_t generation);
 /* A forked child's locks are its own. */
 void account_forget_in_child(void);
 
-/* Among this process's threads: one changes a GPU's account at a time. */
+/* One thread of this process at a time changes a GPU's account. */
 void device_account_lock(unsigned gpu);
 void device_account_unlock(unsigned gpu);
 
@@ -93,14 +92,13 @@ void device_account_unlock(unsigned gpu);
 int settings_read(struct device_parameters *parameters, struct device_shape shapes[static DEVICE_GPUS],
                   double constants[static SIM_CONSTANTS], struct error *error);
 
-/* The path of a file of the simulated machine: what its name ends with. */
+/* The path of the file of the simulated machine whose name has this ending. */
 #define SHARED_PATH_BYTES (PATH_MAX + NAME_MAX)
 const char *shared_path(const char *ending, char path[static SHARED_PATH_BYTES]);
 
 /* Open a file of the simulated machine, and make it if it is ours to make (`create`). It is the file of the
- * user that FAKECUDA_OWNER names, for all users, or else the caller's own: one that somebody else put in its
- * place is refused
- * (-1, EPERM). */
+ * user that FAKECUDA_OWNER names, for all users, or else the caller's own. A file that somebody else put in
+ * its place is refused (-1, EPERM). */
 int shared_open(const char *path, bool create);
 
 /* Make the file of the shares' locks: other users' programs cannot. */
@@ -109,10 +107,10 @@ void shares_make_file(void);
 /* Whether any share of any GPU is held. */
 bool shares_are_held(void);
 
-/* Take one row of `slot` out, and the share with its last one unless its byte is held (share.c). `freed`:
- * what the share's end gives back. True if it has ended. */
+/* Take a row out, and the share with its last row unless the share's byte is held (share.c). `freed`: what the
+ * share's end gives back. True if the share has ended. */
 bool share_row_drop(struct account *account, unsigned gpu, uint32_t row, uint64_t *freed);
-/* Drop what nobody holds any more. Returns whether there was any. */
+/* Drop the shares that nobody holds any more. Returns whether there were any. */
 bool shares_tidy(struct account *account, unsigned gpu);
 /* Close what a forked child has of its parent's. */
 void shares_forget_in_child(void);

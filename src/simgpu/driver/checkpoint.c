@@ -1,5 +1,5 @@
-/* checkpoint.c - cuCheckpointProcess*: another process's memory leaves the GPUs and comes back while it is held at its next
- * call. As the driver API reference has them since CUDA 12.8; how long they take is what the link takes for the bytes (measure). */
+/* checkpoint.c - cuCheckpointProcess*: another process's memory leaves the GPUs and comes back while that process waits at its
+ * next call (driver API reference since CUDA 12.8). The calls take as long as the link takes for the bytes (measure). */
 #include <time.h>
 
 #include "simgpu/device/checkpoints.h"
@@ -13,7 +13,7 @@ static CUresult ready(void)
                                                                               : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* As long as the link takes for the bytes. */
+/* Sleep as long as the link takes for the bytes. */
 static void take_time(uint64_t bytes)
 {
     uint64_t ns = execution_link_ns(bytes);
@@ -28,7 +28,7 @@ CUresult cuCheckpointProcessGetState(int pid, CUprocessState *state)
     return checkpoint_state(pid, state);
 }
 
-/* No thread is kept for it: the process's first one stands for that. */
+/* We keep no thread for restoring: the process's first thread stands for it. */
 CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
 {
     CUprocessState state;
@@ -39,7 +39,7 @@ CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
     return CUDA_SUCCESS;
 }
 
-/* Nothing keeps it waiting here, so that no time-out is met. */
+/* Locking never waits here, so that no time-out is met. */
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
     SIM_TRY(ready());
@@ -60,7 +60,7 @@ CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
 {
     SIM_TRY(ready());
     if (args && args->gpuPairsCount > 0)
-        return CUDA_ERROR_NOT_SUPPORTED; /* to other GPUs */
+        return CUDA_ERROR_NOT_SUPPORTED; /* no restoring to other GPUs */
     uint64_t bytes = checkpoint_bytes(pid);
     SIM_TRY(checkpoint_change(pid, CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED));
     take_time(bytes);

@@ -1,4 +1,4 @@
-/* context.c - contexts, primary and created, and which one a thread has. */
+/* context.c - contexts, primary and created, and which of them is current to a thread. */
 #include <stdlib.h>
 
 #include "simgpu/code/library.h"
@@ -105,7 +105,7 @@ static CUcontext context_make(CUdevice device, unsigned api_version)
     return context;
 }
 
-/* Everything of the context goes: its work is waited for, its memory given back. */
+/* End everything of the context: wait for its work, give its memory back. */
 static void context_stop(CUcontext context)
 {
     context_wait(context);
@@ -282,7 +282,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return primary_release(device);
 }
 
-/* Who retained it still has to release it; the next to retain it finds it new. */
+/* Whoever retained the context still has to release it; the next to retain it finds it new. */
 static CUresult primary_reset(CUdevice device)
 {
     SIM_TRY(sim_ready());
@@ -340,7 +340,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
     return CUDA_SUCCESS;
 }
 
-/* --- Which one a thread has ------------------------------------------------------------------------ */
+/* --- Which context a thread has -------------------------------------------------------------------- */
 
 static CUresult push_current(CUcontext context)
 {

@@ -70,8 +70,8 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
     return CUDA_SUCCESS;
 }
 
-/* What a limit takes beyond what a new context's takes, which is part of the context's own cost: the heap and
- * the buffer of printf() as they are, the stack of every thread that can be resident. (measure) */
+/* What a limit takes beyond a new context's limit, which is part of the context's own cost. The heap and the
+ * buffer of printf() take what they are; the stack is that of every thread that can be resident. (measure) */
 static uint64_t limit_bytes(unsigned gpu, CUlimit limit, size_t value)
 {
     uint64_t unit = 0, usual = 0, bytes;

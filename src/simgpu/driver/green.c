@@ -15,7 +15,7 @@
 #define SPLIT_MAX_CLUSTER 2u
 #define RESOURCE_MAGIC 0x67726e31u
 
-/* Ours, in a resource's padding: whose multiprocessors they are. */
+/* What we keep in a resource's padding: whose multiprocessors it has. */
 struct resource_origin {
     uint32_t magic;
     CUdevice device;
@@ -116,8 +116,7 @@ CUresult cuCtxGetDevResource(CUcontext context, CUdevResource *resource, CUdevRe
     return cuDeviceGetDevResource(context->device, resource, type);
 }
 
-/* Groups of `least` multiprocessors or the next size there is. Without `groups`, only how many there can be.
- */
+/* Make groups of `least` multiprocessors or the next size that exists. Without `groups`, only count them. */
 CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned int *count, const CUdevResource *input,
                                      CUdevResource *remaining, unsigned int flags, unsigned int least)
 {
@@ -149,7 +148,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned int *count,
     return CUDA_SUCCESS;
 }
 
-/* Descriptors are never given back: no call does that. */
+/* Descriptors are never freed: the driver has no call for that. */
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource *resources,
                                    unsigned int count)
 {
@@ -313,7 +312,7 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int
     return CUDA_SUCCESS;
 }
 
-/* All work of the green context up to now. */
+/* Record all work of the green context up to now. */
 CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event)
 {
     CUstream collector;
@@ -329,7 +328,7 @@ CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event)
     return result;
 }
 
-/* All later work of the green context, in streams made later too. */
+/* Let all later work of the green context wait, in streams made later too. */
 CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
 {
     SIM_TRY(green_check(green));

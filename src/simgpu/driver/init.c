@@ -26,7 +26,7 @@ static void mark_child(void)
     pthread_mutex_init(&init_lock, NULL);
 }
 
-/* What a program that names the card gets: of a partitioned one its first instance. */
+/* What a program gets that names the card: of a partitioned card its first instance. */
 static unsigned usable(unsigned card)
 {
     const struct device_shape *shape = device_shape(card);
@@ -73,7 +73,7 @@ static unsigned visible_parse(const char *text, size_t length, struct device_par
     return found < parameters.card_count ? usable(found) : found;
 }
 
-/* The list ends at the first element that names no GPU, or one that is there already (CUDA programming
+/* The list ends at the first element that names no GPU, or a GPU that the list already has (CUDA programming
  * guide). */
 static unsigned visible_list(unsigned visible[DEVICE_GPUS], struct device_parameters parameters)
 {
@@ -112,7 +112,7 @@ static unsigned visible_read(unsigned visible[DEVICE_GPUS], struct device_parame
     return count;
 }
 
-/* The driver's own exit handler: what handles point to is gone then. */
+/* Set by the driver's own exit handler: what handles point to is gone then. */
 static atomic_bool has_exited;
 
 static void exit_handler(void)

@@ -1,6 +1,7 @@
 /* kept_handles.h - the structs of destroyed handles of one kind.
  *
- * A handle of what was destroyed is nobody else's until many more were destroyed: whoever uses it meanwhile is told. */
+ * A destroyed handle does not become another object's until many more were destroyed: a program that uses it meanwhile
+ * gets an error. */
 #ifndef GPUSLICE_SIMGPU_DRIVER_KEPT_HANDLES_H
 #define GPUSLICE_SIMGPU_DRIVER_KEPT_HANDLES_H
 

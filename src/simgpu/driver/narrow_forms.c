@@ -1,8 +1,8 @@
-/* narrow_forms.c - the forms of before CUDA 3.2, whose device addresses and sizes have 32 bits: a 64-bit driver
+/* narrow_forms.c - the forms from before CUDA 3.2, whose device addresses and sizes have 32 bits: a 64-bit driver
  * refuses them.
  *
- * NVIDIA's driver answers INVALID_CONTEXT (seen there for cuMemFree: github.com/pmodels/mpich/pull/7091). What it
- * makes of contexts of cuCtxCreate's oldest form nobody here has seen (measure). As in stubs.c the entry points are
+ * NVIDIA's driver answers INVALID_CONTEXT (seen there for cuMemFree: github.com/pmodels/mpich/pull/7091). Nobody
+ * here has seen how it treats contexts of cuCtxCreate's oldest form (measure). As in stubs.c the entry points are
  * untyped here: no argument of theirs matters. */
 #include "cuda/driver.h"
 

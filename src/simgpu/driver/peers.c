@@ -1,5 +1,5 @@
-/* peers.c - GPUs that reach each other's memory: all cards do, MIG instances none but themselves (MIG user guide). As
- * device addresses are host addresses here, a context that has not enabled it reaches a peer's memory too. */
+/* peers.c - GPUs that reach each other's memory: all cards do, MIG instances reach only their own (MIG user guide).
+ * As device addresses are host addresses here, a context without peer access reaches a peer's memory too. */
 #include "simgpu/driver/sim.h"
 
 static bool is_peer(CUdevice device, CUdevice peer)
@@ -31,7 +31,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
     return CUDA_SUCCESS;
 }
 
-/* The peer's part of the current context's set; held while it is changed. */
+/* Held while a context's set of peers is changed. */
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult peer_of(CUcontext peer, CUcontext *context, uint64_t *bit)

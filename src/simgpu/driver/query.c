@@ -58,7 +58,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
     return uuid_of(simulator.visible[device], uuid);
 }
 
-/* The old one knows no MIG instances: it answers with their card's (driver API reference). */
+/* The old form does not know MIG instances: it answers with their card's UUID (driver API reference). */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
     SIM_TRY(sim_ready());
@@ -82,7 +82,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* The form of before CUDA 3.2 needs no context. All of 32 bits mean "more than that". */
+/* The form from before CUDA 3.2 needs no context. All of 32 bits mean "more than that". */
 CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 {
     size_t wide;
@@ -238,7 +238,7 @@ CUresult cuGetErrorName(CUresult result, const char **name)
     return *name ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* In our words (result_texts.def); every result has some. */
+/* In our words (result_texts.def); every result has a text. */
 CUresult cuGetErrorString(CUresult result, const char **text)
 {
     static const struct {

@@ -14,8 +14,8 @@
 #include "simgpu/device/constants.h"
 #include "simgpu/driver/resolve.h"
 
-/* Another address for each entry point, as cuGetProcAddress may give: code that goes on to the exported one. The linker
- * leads it there within the library (-Bsymbolic-functions), whatever other library defines the name. */
+/* Another address for each entry point, as cuGetProcAddress may give: code that jumps to the exported function. The
+ * linker leads it there within the library (-Bsymbolic-functions), whatever other library defines the name. */
 #if defined(__x86_64__)
 #define GO_TO(symbol) "jmp " #symbol "@PLT\n"
 #elif defined(__aarch64__)

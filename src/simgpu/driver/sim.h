@@ -72,7 +72,7 @@ struct CUstream_st {
     unsigned flags;
     int priority;
     unsigned long long id;
-    unsigned long long thread;      /* whose own default stream it is; 0: one that was created */
+    unsigned long long thread;      /* whose own default stream it is; 0: a program made it */
     struct timeline_marks last;     /* under execution_lock() */
     LIST_ENTRY(CUstream_st) entry;  /* of the context's */
     struct kept_handle kept;        /* once it is destroyed */
@@ -98,7 +98,7 @@ struct CUevent_st {
 
 /* CUDA_SUCCESS once cuInit has succeeded in this process (not in a parent), until its exit handler has run. */
 CUresult sim_ready(void);
-/* A call looks into what a handle of a stream, event or context stands for: after the exit handler that crashes. */
+/* A call looks into the struct of a stream, event or context: after the exit handler that crashes. */
 void sim_touch_handle(void);
 
 /* The calling thread's current context: INVALID_CONTEXT if there is none, CONTEXT_IS_DESTROYED, or its sticky
@@ -106,13 +106,13 @@ void sim_touch_handle(void);
 CUresult context_current(CUcontext *context);
 /* The same for a context handle. */
 CUresult context_check(CUcontext context);
-/* The context a call means that takes one, where NULL is the current one. */
+/* The context that a call's argument means, where NULL is the current one. */
 CUresult context_named(CUcontext *context);
 /* What a new context's settings are (context_settings.c). */
 void context_settings_begin(CUcontext context);
-/* Have local memory for a kernel that needs so much a thread. OUT_OF_MEMORY. */
+/* Take local memory for a kernel that needs `bytes` a thread. OUT_OF_MEMORY. */
 CUresult context_need_local(CUcontext context, uint64_t bytes);
-/* Whether the ordinal is one. */
+/* INVALID_DEVICE unless the ordinal is a device's. */
 CUresult device_check(CUdevice device);
 
 /* Whether any of the process's contexts on `gpu` is alive; its newest. NULL if none is. */

@@ -1,6 +1,6 @@
 /* stubs.c - an answer for every entry point that nobody here defines: CUDA_ERROR_NOT_SUPPORTED, or NOT_INITIALIZED
- * before cuInit. To implement one is to define it elsewhere; this weak one then gives way. Each is a function of its
- * own, as in the driver: a caller may tell entry points apart by their addresses. */
+ * before cuInit. To implement an entry point, define it elsewhere; the weak one here then gives way. Each is a
+ * function of its own, as in the driver: a caller may tell entry points apart by their addresses. */
 #include <stdatomic.h>
 #include <stdbool.h>
 

@@ -97,7 +97,7 @@ static void part_free(struct capture_stream *part)
     free(part);
 }
 
-/* Its streams are streams again; the graph goes too unless `keeps`. */
+/* Its streams are ordinary streams again; a graph that it owns goes too, unless `keeps`. */
 static void capture_finish(struct capture *capture, bool keeps)
 {
     struct capture_stream *part;

@@ -6,8 +6,7 @@
  *           was recorded in the capture, and have to be joined the same way before the end
  * tail      of a stream: the nodes that its next one will depend on
  *
- * What a call has to do with it is one relaxed load while nothing is captured in the process:
- * capture_is_possible(). */
+ * While nothing is captured in the process, captures cost a call one relaxed load: capture_is_possible(). */
 #pragma once
 
 #include "simgpu/driver/sim.h"
@@ -33,8 +32,8 @@ bool capture_allocation(CUstream handle, bool per_thread, int gpu, uint64_t byte
 bool capture_event_record(CUevent event, CUstream handle, bool per_thread, unsigned flags, CUresult *result);
 bool capture_event_wait(CUevent event, CUstream handle, bool per_thread, unsigned flags, CUresult *result);
 
-/* --- For calls that cannot. What they would break they end: the capture can only be ended after it, in
- * failure. --- */
+/* --- For calls that cannot. They invalidate the capture that they would break: a program can then only end
+ * it, in failure. --- */
 
 /* Use of a stream (NULL: the legacy one); see stream_resolve(). */
 CUresult capture_refuse_stream(CUcontext context, CUstream stream);
@@ -42,7 +41,7 @@ CUresult capture_refuse_stream(CUcontext context, CUstream stream);
 CUresult capture_refuse_all_of(CUcontext context);
 CUresult capture_refuse_unsafe(void);
 
-/* What waits for all of a context, or asks for it. */
+/* For a call that waits for all work of a context, or asks about it. */
 static inline CUresult capture_refuse_context(CUcontext context)
 {
     return capture_is_possible() ? capture_refuse_all_of(context) : CUDA_SUCCESS;
@@ -56,7 +55,7 @@ static inline CUresult capture_unsafe(void)
     return capture_is_possible() ? capture_refuse_unsafe() : CUDA_SUCCESS;
 }
 
-/* To ask or wait for an event. */
+/* For a call that asks about an event, or waits for it. */
 CUresult capture_event_use(CUevent event);
 
 /* --- Housekeeping ---------------------------------------------------------------------------------- */
@@ -64,7 +63,7 @@ CUresult capture_event_use(CUevent event);
 void capture_event_forget(CUevent event); /* it was recorded anew, or is destroyed */
 void capture_stream_gone(CUstream stream);
 
-/* --- For capture_calls.c. Streams are such as stream_find() tells. --------------------------------- */
+/* --- For capture_calls.c. Streams are what stream_find() sets. ------------------------------------- */
 
 struct capture_info {
     CUstreamCaptureStatus status;

@@ -7,8 +7,8 @@
 
 /* --- Calls that become nodes ----------------------------------------------------------------------- */
 
-/* The stream's part in a capture, with the lock held; or false, without it, where there is none. A handle
- * that is not a stream is for the call itself to refuse. */
+/* Set the stream's part in a capture and hold the lock; or return false, without the lock, if it has none. The
+ * call itself refuses a handle that is not a stream. */
 static bool part_of(CUstream handle, bool per_thread, struct capture_stream **part)
 {
     CUcontext context;

@@ -16,7 +16,7 @@ struct capture_stream {
     struct capture *capture;
     CUcontext context; /* the stream's */
     bool is_blocking;
-    CUstream stream; /* NULL: it was destroyed, and what it did is joined or not */
+    CUstream stream; /* NULL: it was destroyed; what it did may still be unjoined */
     struct capture_tail tail;
     LIST_ENTRY(capture_stream) entry; /* of the capture's */
 };
@@ -31,14 +31,14 @@ struct capture {
     CUstreamCaptureMode mode;
     unsigned long long thread; /* that began it */
     bool invalid;
-    bool owns_graph; /* it was made for this */
+    bool owns_graph; /* the graph was made for this */
     CUgraph graph;
     CUstream origin;
     LIST_HEAD(, capture_stream) streams;
     LIST_ENTRY(capture) entry; /* of all */
 };
 
-/* Of all captures, and of streams' and events' pointers to them. Each function below is called under it. */
+/* Guards all captures, and streams' and events' pointers to them. Each function below is called under it. */
 extern pthread_mutex_t capture_lock;
 
 /* False without memory for it. */

@@ -91,7 +91,7 @@ static CUgraphNode node_take(void)
     return node ? node : calloc(1, sizeof(*node));
 }
 
-/* Behind the others. */
+/* Put the node behind the others. */
 static bool graph_append(CUgraph graph, CUgraphNode node)
 {
     if (graph->node_count == graph->node_capacity) {
@@ -116,8 +116,8 @@ static struct graph_edge *edge_find(CUgraphNode to, CUgraphNode from)
     return NULL;
 }
 
-/* Ports and types that there are (cuda.h 13.0: a kernel's can also be "programmatic" and "launch order",
- * which say that less is waited for; here all is). */
+/* The ports and types that exist (cuda.h 13.0). A kernel's can also be "programmatic" and "launch order",
+ * which wait for less on a card, and here for all. */
 static CUresult edge_check(CUgraphNode from, const CUgraphEdgeData *data)
 {
     if (graph_edge_is_plain(data))
@@ -326,8 +326,8 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type)
 
 /* --- Lists ----------------------------------------------------------------------------------------- */
 
-/* Where the driver's lists go: `capacity` of each; it is told how many there are, and what is too much is
- * NULL. */
+/* Where the driver's lists go, with room for `capacity` in each. The caller learns how many there are; room
+ * that is left over becomes NULL. */
 struct node_list {
     CUgraphNode *first, *second; /* second: of edges */
     CUgraphEdgeData *data;
@@ -464,8 +464,8 @@ CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CU
     return cuGraphAddDependencies_v2(graph, from, to, NULL, count);
 }
 
-/* Without `data` an edge that has some stays (driver API reference: LOSSY_QUERY); with it, it has to be the
- * same. */
+/* Without `data` an edge that has data stays (driver API reference: LOSSY_QUERY); with `data`, the edge's has
+ * to be the same. */
 CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                                       const CUgraphEdgeData *data, size_t count)
 {

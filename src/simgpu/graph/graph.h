@@ -17,7 +17,7 @@ enum graph_kind {
     SIM_GRAPH_NODE = 0x51c0de41,
     SIM_GRAPH_EXEC = 0x51c0de42,
     SIM_USER_OBJECT = 0x51c0de43,
-    SIM_GRAPH_OF_EXEC = 0x51c0de44, /* no program ever had its handle: one that names it is stale */
+    SIM_GRAPH_OF_EXEC = 0x51c0de44, /* no program ever had its handle: a handle that names it is stale */
 };
 
 /* Flags of the driver's that its prototypes pass as plain numbers (cuda.h 13.0). */
@@ -74,14 +74,14 @@ struct CUgraph_st {
     _Atomic unsigned kind;
     unsigned long long id;
     CUgraph origin;
-    CUgraphNode parent; /* whose body it is, or NULL */
+    CUgraphNode parent; /* the node whose body it is, or NULL */
     CUgraphNode *nodes;
     size_t node_count, node_capacity;
     CUgraphNode *order; /* of an exec's */
     struct graph_user_reference *references;
     size_t reference_count;
     bool capturing;         /* until the capture into it ends */
-    atomic_uint exec_count; /* living ones made of it */
+    atomic_uint exec_count; /* living execs made of it */
     CUgraph next_free;
 };
 
@@ -95,13 +95,12 @@ void graph_free(CUgraph graph);
 /* A copy with all nodes, of bodies too. Memory nodes go with it only if `with_memory`. */
 CUresult graph_copy(CUgraph graph, bool with_memory, CUgraph *copy);
 
-/* An empty shell of a node behind the graph's others, with what it depends on checked; drop it if it is to be
- * none. */
+/* Add an empty node behind the graph's others, and check what it depends on. Undo with graph_node_drop(). */
 CUresult graph_node_make(CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
                          size_t count, CUgraphNode *node);
 void graph_node_drop(CUgraphNode node);
 
-/* An order that keeps dependencies: `order` has room for all nodes. NULL, or a node of a cycle. */
+/* Put all nodes into `order` so that dependencies are kept. Returns NULL, or a node of a cycle. */
 CUgraphNode graph_sort(CUgraph graph, CUgraphNode *order);
 
 bool graph_has_memory(CUgraph graph);
@@ -131,23 +130,23 @@ void graph_references_release(CUgraph graph);
 
 /* --- graph_condition.c ----------------------------------------------------------------------------- */
 
-/* What conditional nodes ask. Handles are never used twice. */
+/* The values that conditional nodes ask. Handles are never used twice. */
 bool graph_condition_exists(CUgraphConditionalHandle handle, CUgraph graph);
 unsigned graph_condition_value(CUgraphConditionalHandle handle);
-/* False if no condition has that handle. What a kernel does by cudaGraphSetConditional. */
+/* What a kernel does by cudaGraphSetConditional. False if no condition has that handle. */
 bool graph_condition_set(CUgraphConditionalHandle handle, unsigned value);
-void graph_condition_begin(CUgraphConditionalHandle handle); /* its default, at launch */
+void graph_condition_begin(CUgraphConditionalHandle handle); /* at a launch: set its default */
 
 /* --- graph_device.c -------------------------------------------------------------------------------- */
 
-/* Have the graph that this thread runs now run again behind its end, as a kernel of it asks for. False if it
- * is none that may be launched from the device. */
+/* Let the graph that this thread runs now run again behind its end, as a kernel of it asks for. False if the
+ * graph may not be launched from the device. */
 bool graph_device_relaunch(void);
 
 /* --- graph_memory.c -------------------------------------------------------------------------------- */
 
-/* An allocation of a graph: its address stands from when the node is made; bytes are there between the node's
- * running and a free. A node and its copies share one. */
+/* An allocation of a graph. It has its address from when the node is made, and its bytes from when the node
+ * runs until they are freed. A node and its copies share one allocation. */
 struct graph_memory;
 
 CUresult graph_memory_make(unsigned gpu, uint64_t bytes, struct graph_memory **memory, uint64_t *address);
@@ -159,7 +158,7 @@ bool graph_memory_is_live(const struct graph_memory *memory);
 unsigned graph_memory_gpu(const struct graph_memory *memory);
 uint64_t graph_memory_bytes(const struct graph_memory *memory);
 
-/* Have `bytes` more than what is used; false if the device has not so much. */
+/* Reserve `bytes` more than what is used; false if the device does not have so much. */
 bool graph_memory_reserve(unsigned gpu, uint64_t bytes);
 CUresult graph_memory_allocate(struct graph_memory *memory);
 CUresult graph_memory_free(struct graph_memory *memory);

@@ -7,8 +7,8 @@
 #include "simgpu/graph/capture.h"
 #include "simgpu/time/execution.h"
 
-/* A loop on a card that never ends holds the card for ever; here, the thread that launches it. It is broken
- * off as a watchdog would. */
+/* A loop that never ends holds a card for ever; here it holds the thread that launches it. We break it off as
+ * a watchdog would. */
 #define LOOP_MOST 65536u
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -22,9 +22,8 @@ CUresult graph_exec_check(CUgraphExec exec)
 
 /* --- Making and destroying ------------------------------------------------------------------------- */
 
-/* Make a copy and its bodies the exec's own, with their nodes in an order; the node that none is possible
- * for, of the original.
- */
+/* Make a copy and its bodies the exec's own, and put their nodes in order. If no order is possible, `*wrong`
+ * is a node of the original that is in a cycle. */
 static CUresult order_make(CUgraph graph, CUgraphNode *wrong)
 {
     atomic_store(&graph->kind, SIM_GRAPH_OF_EXEC);
@@ -76,7 +75,7 @@ static CUresult instantiate(CUgraphExec *exec_out, CUgraph graph, cuuint64_t fla
         SIM_TRY(graph_device_check(graph, wrong, why));
         *why = CUDA_GRAPH_INSTANTIATE_ERROR;
     }
-    /* Its addresses can be there once. */
+    /* A graph's memory can exist once, as its addresses can. */
     SIM_REQUIRE(!graph_has_memory(graph) || atomic_load(&graph->exec_count) == 0);
     CUgraphExec exec = exec_take();
     if (!exec)
@@ -109,7 +108,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
     CUgraphNode wrong;
     CUgraphInstantiateResult why;
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(!(flags & GRAPH_UPLOAD)); /* which stream? */
+    SIM_REQUIRE(!(flags & GRAPH_UPLOAD)); /* the call names no stream for it */
     return instantiate(exec, graph, flags, &wrong, &why);
 }
 
@@ -174,7 +173,7 @@ static void exec_end(void *argument)
     exec_give(exec);
 }
 
-/* Work that was launched goes on; what user objects hold, it may use. */
+/* Work that was launched goes on, and may use what user objects hold. */
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     SIM_TRY(graph_exec_check(exec));
@@ -239,8 +238,8 @@ static CUresult memory_reserve(CUgraph graph)
     return CUDA_SUCCESS;
 }
 
-/* What the last launch allocated and nobody freed has to go before the next; it does by itself if the flag
- * says so. */
+/* What the last launch allocated and nobody freed has to go before the next launch. With `frees` (a flag of
+ * the exec) this frees it. */
 static CUresult memory_begin(CUgraph graph, bool frees)
 {
     for (size_t i = 0; i < graph->node_count; i++) {
@@ -370,7 +369,7 @@ static CUresult node_run(CUgraphNode node, const struct run *run, CUstream strea
     }
 }
 
-/* Have `stream` wait for `marks`. They are of one GPU: for another's, the host waits in its place. */
+/* Let `stream` wait for `marks`, which are of one GPU: for another's the host waits in the stream's place. */
 static void wait_for(CUstream stream, unsigned gpu, const struct timeline_marks *marks)
 {
     if (gpu == stream->context->gpu)
@@ -383,7 +382,7 @@ static CUresult graph_run(CUgraph graph, struct run *run)
 {
     for (size_t i = 0; i < graph->node_count; i++) {
         CUgraphNode node = graph->order[i];
-        /* A stream of the node's own: what its dependencies wait for is what it waits for. */
+        /* A stream of the node's own, which waits for the streams of the nodes that it depends on. */
         CUstream stream = &node->stream;
         *stream = (struct CUstream_st){
             .kind = SIM_STREAM,
@@ -420,7 +419,7 @@ static void conditions_begin(CUgraph graph)
 
 /* --- Launching ------------------------------------------------------------------------------------- */
 
-/* Once, and again for as long as it asks for that. */
+/* Run the graph once, and again for as long as it asks for that. */
 static CUresult run_with_tails(CUgraphExec exec, struct run *run)
 {
     for (unsigned i = 0; i < LOOP_MOST; i++) {
@@ -434,7 +433,7 @@ static CUresult run_with_tails(CUgraphExec exec, struct run *run)
     return CUDA_ERROR_LAUNCH_TIMEOUT;
 }
 
-/* A launch that cannot run in all its contexts has done nothing. */
+/* A launch that cannot run in all its contexts does nothing. */
 static CUresult contexts_check(CUgraph graph)
 {
     for (size_t i = 0; i < graph->node_count; i++) {
@@ -470,7 +469,7 @@ static CUresult exec_run(CUgraphExec exec, CUcontext context, CUstream stream)
     execution_unlock(context->gpu);
     exec->last = run.end;
     exec->context = context;
-    /* What goes wrong on the device is told by whatever the program calls next. */
+    /* The program's next call reports what goes wrong on the device. */
     if (result != CUDA_SUCCESS && atomic_load(&context->sticky) != CUDA_SUCCESS)
         return CUDA_SUCCESS;
     return result;
@@ -507,7 +506,7 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
     return launch(exec, stream, true);
 }
 
-/* What a launch would have to find first: memory. */
+/* Reserve what a launch needs first: memory. */
 static CUresult upload(CUgraphExec exec, CUstream handle, bool per_thread)
 {
     CUcontext context;

@@ -15,13 +15,13 @@ struct CUgraphExec_st {
     CUgraphExec next_free;
 };
 
-/* INVALID_VALUE unless it lives. */
+/* INVALID_VALUE unless the exec is alive. */
 CUresult graph_exec_check(CUgraphExec exec);
 
 /* --- graph_device.c -------------------------------------------------------------------------------- */
 
 /* Whether the graph may be launched from the device; else the node that forbids it, if one does. */
 CUresult graph_device_check(CUgraph graph, CUgraphNode *wrong, CUgraphInstantiateResult *why);
-/* Around one run of an exec. The latter tells whether it is to run again behind it. */
+/* Around one run of an exec. graph_device_end() says whether the exec is to run again behind it. */
 void graph_device_begin(CUgraphExec exec);
 bool graph_device_end(void);

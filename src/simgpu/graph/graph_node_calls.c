@@ -49,7 +49,7 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dep
 static CUgraphNodeParams kernel_params(const CUDA_KERNEL_NODE_PARAMS *kernel)
 {
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
-    memcpy(&params.kernel, kernel, sizeof(params.kernel)); /* the same but by name */
+    memcpy(&params.kernel, kernel, sizeof(params.kernel)); /* the same but for its name */
     return params;
 }
 
@@ -156,7 +156,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
     SIM_TRY(sim_ready());
     SIM_REQUIRE(alloc);
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
-    memcpy(&params.alloc, alloc, sizeof(params.alloc)); /* the same but by name */
+    memcpy(&params.alloc, alloc, sizeof(params.alloc)); /* the same but for its name */
     SIM_TRY(ADD(params));
     alloc->dptr = params.alloc.dptr;
     return CUDA_SUCCESS;
@@ -176,7 +176,7 @@ static CUresult node_of_type(CUgraphNode node, CUgraphNodeType type)
     return node->params.type == type ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What allocates cannot be another allocation, and bodies are changed as graphs. */
+/* An allocation cannot become another one, and bodies are changed as graphs. */
 static CUresult set(CUgraphNode node, const CUgraphNodeParams *params)
 {
     SIM_TRY(node_of_type(node, params->type));
@@ -354,7 +354,7 @@ CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE
 {
     SIM_TRY(node_of_type(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP));
     SIM_REQUIRE(batch);
-    memcpy(batch, &node->params.memOp, sizeof(*batch)); /* the same but by name */
+    memcpy(batch, &node->params.memOp, sizeof(*batch)); /* the same but for its name */
     return CUDA_SUCCESS;
 }
 
@@ -370,7 +370,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 {
     SIM_TRY(node_of_type(node, CU_GRAPH_NODE_TYPE_MEM_ALLOC));
     SIM_REQUIRE(alloc);
-    memcpy(alloc, &node->params.alloc, sizeof(*alloc)); /* the same but by name */
+    memcpy(alloc, &node->params.alloc, sizeof(*alloc)); /* the same but for its name */
     return CUDA_SUCCESS;
 }
 

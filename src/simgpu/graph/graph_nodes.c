@@ -56,7 +56,7 @@ static CUresult draft_kernel(struct draft *draft, const CUgraphNodeParams *given
 {
     const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &given->kernel;
     CUcontext context = kernel->ctx ? kernel->ctx : draft->context;
-    SIM_REQUIRE(!kernel->func != !kernel->kern); /* one of them */
+    SIM_REQUIRE(!kernel->func != !kernel->kern); /* exactly one of them */
     SIM_TRY(context_check(context));
     CUfunction function;
     SIM_TRY(
@@ -153,7 +153,7 @@ static CUresult draft_memop(struct draft *draft, const CUgraphNodeParams *given)
     return CUDA_SUCCESS;
 }
 
-/* Semaphores, and behind them what each is to be: where such a node's parameters point to. */
+/* Point such a node's parameters to what it owns: semaphores, and behind them what each is to be. */
 static void semaphores_point(CUgraphNodeParams *params, void *owned)
 {
     if (params->type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL) {
@@ -179,7 +179,7 @@ static CUresult semaphores_own(struct draft *draft, const CUexternalSemaphore *s
     return CUDA_SUCCESS;
 }
 
-/* The GPU of an allocation node; its other locations have to be there too. */
+/* The GPU of an allocation node; its other locations have to exist too. */
 static CUresult alloc_check(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *alloc, unsigned *gpu)
 {
     SIM_REQUIRE(alloc->bytesize > 0);
@@ -301,7 +301,7 @@ static CUresult body_add(CUgraphNode node, CUgraph body)
 static CUresult child_make(CUgraphNode node, CUgraphNodeParams *params)
 {
     CUgraph child = params->graph.graph;
-    if (!child || atomic_load(&child->kind) != SIM_GRAPH_OF_EXEC) /* of an exec: its launch is captured */
+    if (!child || atomic_load(&child->kind) != SIM_GRAPH_OF_EXEC) /* an exec's: its launch is captured */
         SIM_TRY(graph_check(child));
     SIM_REQUIRE(child != node->graph && !child->capturing);
     bool is_moved = params->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
@@ -399,7 +399,7 @@ CUresult graph_node_add(CUgraph graph, const CUgraphNode *dependencies, const CU
     return CUDA_SUCCESS;
 }
 
-/* A pointer into `from`'s block, in `to`'s. */
+/* The same place in `to`'s block as `pointer` in `from`'s. */
 static void *rebase(const void *pointer, CUgraphNode to, CUgraphNode from)
 {
     return (char *)to->owned + ((const char *)pointer - (const char *)from->owned);

@@ -1,4 +1,4 @@
-/* graph_update.c - changing executable graphs: single nodes, and all of one by another graph. */
+/* graph_update.c - changing executable graphs: single nodes, and a whole exec by another graph. */
 #include "simgpu/graph/graph_exec.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* --- Changing nodes -------------------------------------------------------------------------------- */
 
-/* The exec's copy of a node of the graph that it was made of, bodies' too. */
+/* The exec's copy of a node of the graph that it was made of; also in bodies. */
 static CUgraphNode node_find(CUgraph graph, CUgraphNode origin)
 {
     for (size_t i = 0; i < graph->node_count; i++) {
@@ -143,7 +143,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
     SIM_TRY(sim_ready());
     SIM_REQUIRE(kernel);
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
-    memcpy(&params.kernel, kernel, sizeof(params.kernel)); /* the same but by name */
+    memcpy(&params.kernel, kernel, sizeof(params.kernel)); /* the same but for its name */
     return exec_set(exec, node, params);
 }
 
@@ -209,7 +209,7 @@ CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
                             .memOp = {batch->ctx, batch->count, batch->paramArray, batch->flags}});
 }
 
-/* Only these can be left out; the others are there for their effect on what follows. */
+/* Only these nodes can be disabled; the others are there for their effect on what follows. */
 static CUresult exec_switchable(CUgraphExec exec, CUgraphNode node, CUgraphNode *own)
 {
     SIM_TRY(graph_exec_check(exec));
@@ -249,8 +249,8 @@ static bool is_same_attributes(const struct graph_attributes *one, const struct 
     return memcmp(one ? one : &none, other ? other : &none, sizeof(none)) == 0;
 }
 
-/* Nodes correspond by the order they were added in, as a capture done again gives the same order. Tells the
- * first difference that cannot be. */
+/* Nodes correspond by the order they were added in, as a capture done again gives the same order. Sets the
+ * first difference that an update cannot make. */
 static CUresult update_check(CUgraph own, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
     info->result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;

@@ -6,7 +6,7 @@ struct advice {
     CUmemLocation location;
 };
 
-/* Copies become one: at the preferred place if one is there. */
+/* Copies become one copy: that at the preferred place, if there is one. */
 static uint32_t collapsed(const struct managed_pages *state)
 {
     if (state->preferred.type != CU_MEM_LOCATION_TYPE_NONE &&

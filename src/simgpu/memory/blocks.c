@@ -81,9 +81,9 @@ bool blocks_take(unsigned gpu, enum memory_kind kind, uint64_t bytes)
 {
     if (kind != MEMORY_MANAGED)
         return take(gpu, bytes);
-    if (paging_is_on()) /* it takes of the GPU what it brings there */
+    if (paging_is_on()) /* managed memory takes what it brings to the GPU */
         return true;
-    /* Hidden first: NVML never shows more of it than there is. */
+    /* Hide the bytes first, so that NVML never shows them. */
     device_hide(gpu, bytes);
     bool fits = device_charge(gpu, bytes);
     if (!fits)

@@ -1,4 +1,4 @@
-/* blocks.h - how linear memory is taken of a GPU: by the byte, or in blocks as a card's driver does.
+/* blocks.h - how linear memory is taken from a GPU: by the byte, or in blocks as a card's driver does.
  *
  * FAKECUDA_BLOCK_BYTES   size of the blocks, of which small allocations share one; 0 (the default): exact.
  * What a process's last block has left over is its slack: NVML shows it, and no allocation asked for it.

@@ -1,7 +1,7 @@
 /* external.c - memory of other APIs, imported by a descriptor.
  *
  * A descriptor that cuMemExportToShareableHandle gave is device memory, counted once with its other holders.
- * Any other file that can be mapped stands for memory that is not a device's: it takes nothing of one. */
+ * Any other file that can be mapped stands for memory that is not a device's: it takes nothing of a device. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>

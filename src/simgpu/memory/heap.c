@@ -263,7 +263,7 @@ static void piece_give_back(uint32_t index, struct piece *piece)
         if (was_full)
             list_push(&class_blocks[block->class], index);
     }
-    /* Keep one block of a class, or a program that allocates and frees one piece would make it anew each
+    /* Keep one block of a class, or a program that allocates and frees one piece would make a block each
      * time. */
     bool only_one = block->next == NO_INDEX && block->previous == NO_INDEX;
     if (block->used_count == 0 && !only_one) {

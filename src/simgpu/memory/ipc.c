@@ -1,8 +1,8 @@
 /* ipc.c - memory of cuMemAlloc that another process opens by a handle of 64 bytes.
  *
  * The handle says where the bytes lie: blocks of the exporter's heap, which the importer reaches as a file of
- * the exporter's process while that lives. What it has opened it keeps, whatever becomes of the exporter. As
- * on a card, whole blocks are mapped, so that neighbours of small allocations can be seen. */
+ * the exporter's process while that lives. The importer keeps what it has opened, whatever becomes of the
+ * exporter. As on a card, whole blocks are mapped, so that neighbours of small allocations can be seen. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct ipc_memory {
     uint32_t first_block, block_count;
     uint64_t inside_bytes, bytes;
     uint64_t share_generation;
-    uint64_t inode; /* the process may be another by then */
+    uint64_t inode; /* of `fd`, as `pid` may be another process by then */
 };
 _Static_assert(sizeof(struct ipc_memory) <= sizeof(CUipcMemHandle), "a handle's 64 bytes");
 
@@ -107,7 +107,7 @@ static void *blocks_map(const struct ipc_memory *handle)
     return memory;
 }
 
-/* Memory of one device of another process is opened by one context of each device here (driver API
+/* Only one context of each device here may open memory of one device of another process (driver API
  * reference). */
 static bool is_opened_elsewhere(const struct ipc_memory *handle, CUcontext context)
 {
@@ -195,7 +195,7 @@ static void opened_drop(struct opened *opened)
     free(opened);
 }
 
-/* Its range is out of the table already: the context goes. */
+/* The context ends, and the range is out of the table already. */
 void ipc_close(const struct memory_allocation *range)
 {
     pthread_mutex_lock(&ipc_lock);

@@ -47,7 +47,7 @@ static struct record *record_find(uint64_t id)
     return record;
 }
 
-/* Drop those of allocations that are gone. */
+/* Drop the records of allocations that are gone. */
 static void sweep(void)
 {
     for (unsigned bucket = 0; bucket < BUCKETS; bucket++) {
@@ -89,7 +89,7 @@ static struct record *record_make(const struct memory_allocation *allocation)
     return record;
 }
 
-/* The span that holds what is `at` bytes in. */
+/* The span that holds the allocation's byte `at`. */
 static size_t span_find(const struct record *record, uint64_t at)
 {
     size_t index = record->count - 1;
@@ -98,7 +98,7 @@ static size_t span_find(const struct record *record, uint64_t at)
     return index;
 }
 
-/* Let a span begin there. */
+/* Let a span begin at byte `at`. */
 static bool span_split(struct record *record, uint64_t at)
 {
     size_t index = span_find(record, at);
@@ -220,7 +220,7 @@ struct part {
     uint64_t from, until; /* in the allocation */
 };
 
-/* The range's first part; the range is then what is behind it. False if it is not managed memory. */
+/* Cut the first part off a range. False if it is not managed memory. */
 static bool part_next(uint64_t *address, uint64_t *bytes, struct part *part)
 {
     if (!memory_find(*address, &part->allocation) || !is_managed(&part->allocation))
@@ -289,7 +289,7 @@ static void common_state(struct managed_pages *common, const struct managed_page
         common->prefetched = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_NONE};
 }
 
-/* What is so of all pages of a range. */
+/* What is true of all pages of a range. */
 CUresult managed_ask(uint64_t address, uint64_t bytes, struct managed_pages *common)
 {
     struct part part;
@@ -315,7 +315,7 @@ CUresult managed_ask(uint64_t address, uint64_t bytes, struct managed_pages *com
 
 /* --- Locations ------------------------------------------------------------------------------------- */
 
-/* Checked, and as it is told later: the machine shows one NUMA node. */
+/* Check a location and make it what is told of it later: the machine shows one NUMA node. */
 CUresult managed_location_read(CUmemLocation *location)
 {
     switch (location->type) {
@@ -368,7 +368,7 @@ static void touch_pages(struct managed_pages *pages, uint64_t bytes, void *what)
     uint32_t places = managed_places(pages, bytes);
     bool is_kept = pages->is_read_mostly && !touch->writes;
     bool from_afar =
-        places && touch->place != MANAGED_ON_HOST && /* which cannot map a device's memory */
+        places && touch->place != MANAGED_ON_HOST && /* the host cannot map a device's memory */
         ((pages->accessed_by & touch->place) ||
          (pages->preferred.type != CU_MEM_LOCATION_TYPE_NONE && (places & managed_place(pages->preferred))));
     if (places & touch->place) {

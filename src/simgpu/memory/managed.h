@@ -1,13 +1,12 @@
 /* managed.h - managed memory: where its pages are, and where a program wants them.
  *
- * Host and kernels see the same bytes at once, so nothing is copied: a move is time, and where the page is
- * said to be. Pages begin on the host, where programs fill them, and move when they are prefetched, or
- * touched by the GPU's work or a copy. What the program's own instructions touch is not seen, so pages stay
- * where the GPU had them last. Managed memory stays charged to its GPU wherever its pages are;
- * with the constant PAGING it is not charged at all, and takes of a GPU what it has there.
+ * Host and kernels see the same bytes at once, so nothing is copied: a move only takes time and changes where
+ * the page is said to be. Pages begin on the host, where programs fill them, and move when they are prefetched,
+ * or touched by the GPU's work or a copy. We do not see what the program's own instructions touch, so pages
+ * stay where the GPU had them last. Managed memory stays charged to its GPU wherever its pages are; with the
+ * constant PAGING it is not charged at all, and takes of a GPU what it has there.
  *
  * place   one bit of a set: bit 0 the host, bit 1 + ordinal a device; a page is nowhere after a discard
- *
  * pages   some of one allocation of which the same is known */
 #pragma once
 
@@ -26,8 +25,7 @@ struct managed_pages {
 };
 extern const struct managed_pages managed_untouched;
 
-/* --- Ranges, of one or more allocations side by side: INVALID_VALUE if empty or not all managed memory.
- * ------- */
+/* --- Ranges of allocations side by side: INVALID_VALUE if empty or not all managed memory ---------- */
 
 CUresult managed_check(uint64_t address, uint64_t bytes);
 
@@ -43,7 +41,7 @@ uint32_t managed_places(const struct managed_pages *pages, uint64_t bytes);
 void managed_gone(const struct memory_allocation *allocation);
 void managed_gone_context(CUcontext context);
 
-/* What is so of all pages of a range. */
+/* What is true of all pages of a range. */
 CUresult managed_ask(uint64_t address, uint64_t bytes, struct managed_pages *common);
 
 /* --- Touching -------------------------------------------------------------------------------------- */
@@ -73,7 +71,7 @@ bool managed_is_on_host(uint64_t address);
 
 /* --- Locations ------------------------------------------------------------------------------------- */
 
-/* Checks one, and makes it what is told of it later: the machine shows one NUMA node. */
+/* Check a location and make it what is told of it later: the machine shows one NUMA node. */
 CUresult managed_location_read(CUmemLocation *location);
 bool managed_same_location(CUmemLocation one, CUmemLocation other);
 uint32_t managed_place(CUmemLocation location);

@@ -287,7 +287,7 @@ static CUresult host_register(void *pointer, size_t bytes, unsigned flags)
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (ranges_overlap(address, bytes))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    /* As pinning does, fail for addresses where nothing is. */
+    /* Fail for addresses where no memory is, as pinning does. */
     uint64_t first = address & ~(uint64_t)(PAGE_BYTES - 1);
     unsigned char resident;
     for (uint64_t page = first; page < address + bytes; page += PAGE_BYTES)
@@ -414,7 +414,7 @@ static unsigned device_ordinal(unsigned gpu)
     return ordinal;
 }
 
-/* Physical memory that the program makes is so only if it asked for it. */
+/* Memory of cuMemCreate is for RDMA only if the program asked for that. */
 static bool is_for_rdma(const struct memory_allocation *allocation)
 {
     switch (allocation->kind) {

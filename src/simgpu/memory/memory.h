@@ -61,10 +61,10 @@ CUresult memory_place(CUcontext context, unsigned gpu, enum memory_kind kind, ui
  * of kind MEMORY_POOL stay charged: they are their pool's. */
 bool memory_give_back(uint64_t address, struct memory_allocation *allocation);
 
-/* Everything that dies with a context. */
+/* Give back everything that dies with a context. */
 void memory_give_back_context(CUcontext context);
 
-/* Let go of what pools have and do not use: what synchronising does (pool_memory.c). */
+/* Let go of what pools have and do not use, as synchronising does (pool_memory.c). */
 void pool_settle(unsigned gpu);
 /* Free memory that cuMemAllocAsync gave (pool_memory.c). */
 bool pool_free(uint64_t address);

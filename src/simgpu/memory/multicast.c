@@ -1,11 +1,10 @@
-/* multicast.c - multicast objects: what stores through their addresses would go to the memory of every device
- * that is bound there.
+/* multicast.c - multicast objects: stores through their addresses would go to the memory of every device that
+ * is bound there.
  *
  * Only multimem instructions reach memory through these addresses, and no kernel here has any: what is
  * simulated is the team, the bindings and how long they hold memory. An object takes no memory of a device
  * itself; what is bound to it stays until it is unbound or the object ends, whatever becomes of its handle.
- * Which devices have joined is known to all processes that have the object: it lies in a page that goes with
- * it. */
+ * A page that goes with it says which devices have joined, to all processes that have the object. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
@@ -18,7 +17,7 @@
 #define GRANULARITY_BYTES (UINT64_C(2) << 20) /* both the least and what is recommended (measure) */
 #define LOOK_NS 200000
 
-/* Of all processes that have the object. */
+/* Shared by all processes that have the object. */
 struct team {
     uint64_t object_bytes, handle_types;
     uint32_t device_count;
@@ -182,7 +181,7 @@ void multicast_lock_whole(CUmemGenericAllocationHandle value)
 
 /* --- Bindings -------------------------------------------------------------------------------------- */
 
-/* Under vmm_lock, the team whole. */
+/* Under vmm_lock, once the team is whole. */
 static CUresult bind(struct handle *object, uint64_t offset, struct handle *memory, uint64_t memory_offset,
                      uint64_t bytes)
 {
@@ -239,7 +238,7 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset,
     return result;
 }
 
-/* What lies inside goes; a part that was bound beyond it makes the call an error (undefined on a card). */
+/* Unbind what lies inside. A binding that reaches beyond makes the call an error (undefined on a card). */
 static CUresult unbind(struct handle *object, unsigned gpu, uint64_t offset, uint64_t bytes)
 {
     SIM_REQUIRE(object && object->multicast && bytes > 0 && is_granular(offset) && is_granular(bytes));

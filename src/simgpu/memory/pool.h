@@ -52,14 +52,14 @@ CUresult pool_check(CUmemoryPool pool);
 /* The pool that a device's cuMemAllocAsync takes from. NULL without memory for it. */
 CUmemoryPool pool_current(unsigned gpu);
 
-/* A pool that is one of `properties`; NULL without memory for it. */
+/* Make a pool of these `properties`; NULL without memory for it. */
 CUmemoryPool pool_make(const CUmemPoolProps *properties, enum pool_place place, unsigned gpu);
 
 /* Give back what is reserved beyond `keep_bytes` and not used. Under the pool's lock. */
 void pool_trim(CUmemoryPool pool, uint64_t keep_bytes);
 
-/* Memory that other processes import (pool_share.c). Under the pool's lock, before an allocation goes: hold
- * it no more. True if another process goes on with it: then its bytes are no longer the pool's, and its
+/* Memory that other processes import (pool_share.c). Under the pool's lock, before an allocation goes: stop
+ * holding it. True if another process goes on with it: then its bytes are no longer the pool's, and its
  * addresses must not be used again. */
 bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocation);
 /* Free what was imported; false if no imported pointer is this one. */

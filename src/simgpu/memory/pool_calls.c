@@ -61,7 +61,7 @@ static unsigned any_gpu(void)
     return context_current(&context) == CUDA_SUCCESS ? context->gpu : simulator.visible[0];
 }
 
-/* What the location and the type make: managed memory may be without a location (cuda.h 13.0). */
+/* What place the location and the type mean: managed memory may be without a location (cuda.h 13.0). */
 static CUresult place_of(const CUmemLocation *location, CUmemAllocationType type, enum pool_place *place,
                          unsigned *gpu, enum slot *slot)
 {
@@ -218,8 +218,8 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool_out, const CUmemPoolProps *propertie
     return CUDA_SUCCESS;
 }
 
-/* Returns at once: what is still allocated stays until it is freed. A device whose current pool this was has
- * its default one again (driver API reference). */
+/* Returns at once: what is still allocated stays until it is freed. A device whose current pool this was gets
+ * its default pool again (driver API reference). */
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     SIM_TRY(pool_check(pool));

@@ -1,7 +1,7 @@
 /* pool_memory.c - stream-ordered memory. A pool takes the device's memory in steps of 2 MiB (reserved), gives it out
- * (used), and gives the unused above its release threshold back when the program synchronises. It is no context's:
- * what is allocated lives until it is freed (driver API reference: cuCtxDestroy). Pools of host memory count the
- * same, but nothing of it is a device's.
+ * (used), and gives the unused above its release threshold back when the program synchronises. No context owns it:
+ * what is allocated lives until it is freed (driver API reference: cuCtxDestroy). Pools of host memory count in the
+ * same way, but no device has the memory.
  *
  * Memory is the next taker's as soon as it is freed, in the order of calls: data moves at calls too (sim.h).
  */
@@ -27,7 +27,7 @@ void pool_trim(CUmemoryPool pool, uint64_t keep_bytes)
     pool->reserved_bytes = keep;
 }
 
-/* Steps are whole blocks of a device's; of managed memory NVML shows none. */
+/* Steps are whole blocks on a device; NVML does not show those of managed memory. */
 static bool take_steps(CUmemoryPool pool, uint64_t bytes)
 {
     switch (pool->place) {
@@ -125,7 +125,7 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, 
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     if (!pool && !(pool = pool_current(context->gpu)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    SIM_REQUIRE(!pool->is_imported); /* those only take pointers in */
+    SIM_REQUIRE(!pool->is_imported); /* an imported pool only takes pointers in */
     uint64_t address;
     SIM_TRY(pool_take(pool, context, bytes, &address));
     *pointer = address;
@@ -154,7 +154,7 @@ CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemo
     return allocate(pointer, bytes, pool, stream, true);
 }
 
-/* Takes what cuMemAlloc gave too. */
+/* Frees what cuMemAlloc gave too. */
 static CUresult free_async(CUdeviceptr pointer, CUstream handle, bool per_thread)
 {
     CUcontext context;

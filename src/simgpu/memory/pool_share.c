@@ -19,7 +19,7 @@
 
 #define POINTER_MAGIC 0x6770706fu
 
-/* What cuMemPoolExportPointer tells of an allocation. */
+/* What cuMemPoolExportPointer says of an allocation. */
 struct exported {
     uint32_t magic; /* POINTER_MAGIC */
     uint32_t share_index;
@@ -63,7 +63,7 @@ static CUresult check_exportable(CUmemoryPool pool)
     return CUDA_SUCCESS; /* and not of managed memory: those have no handle types (pool_calls.c) */
 }
 
-/* What of an allocation is a device's. */
+/* How many bytes of an allocation are a device's. */
 static uint64_t share_bytes(CUmemoryPool pool, uint64_t bytes)
 {
     return pool->place == POOL_ON_DEVICE ? pool_grains(bytes) : 0;

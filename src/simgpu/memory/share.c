@@ -29,8 +29,8 @@ void shares_make_file(void)
 
 static bool bytes_are_held(off_t start, off_t length)
 {
-    /* One that has no locks, so that those of this process count too. */
-    int fd = shares_open(0); /* nobody made it: nothing is held */
+    /* A descriptor that has no locks, so that those of this process count too. */
+    int fd = shares_open(0); /* -1: nobody made the file, so nothing is held */
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = length};
     bool held = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK);
     if (fd >= 0)
@@ -133,7 +133,7 @@ static void share_forget(struct device_share *share)
     free(share);
 }
 
-/* A parent's memory is none of a child's: only descriptors that the program itself was given go on. */
+/* A parent's memory is not its child's: only descriptors that the program itself was given go on. */
 void shares_forget_in_child(void)
 {
     pthread_mutex_init(&shares_lock, NULL);
@@ -142,9 +142,7 @@ void shares_forget_in_child(void)
     shares = NULL;
 }
 
-/* Move our own bytes to a new share. What rows there are of its index are of shares long gone: the byte was
- * free.
- */
+/* Move our own bytes to a new share. Rows that have its index are of shares long gone: the byte was free. */
 static bool share_enter(unsigned gpu, const struct device_share *share)
 {
     const struct shared_view *view = shared_view();

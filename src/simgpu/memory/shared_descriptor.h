@@ -1,7 +1,7 @@
 /* shared_descriptor.h - descriptors that a program gets for memory and may send to other processes.
  *
  * Each is a socket whose queue holds one message: what the memory is, the memory itself and the lock that
- * says that it is held. Whoever has the descriptor looks at the message without taking it, as often as it
+ * says that it is held. A process with the descriptor looks at the message without taking it, as often as it
  * likes; the kernel keeps what is in it until the last copy of the descriptor is closed, whether its maker
  * lives or not. */
 #pragma once
@@ -28,7 +28,7 @@ struct shared_descriptor {
     CUmemPoolProps pool_properties;
 };
 
-/* A descriptor with these: the memory, and the token if it is not -1. -1 if the kernel refuses. */
+/* Make a descriptor of `what`, the memory, and the token if it is not -1. -1 if the kernel refuses. */
 int shared_descriptor_make(const struct shared_descriptor *what, int memory, int token);
 
 /* What a descriptor brings; false if it is not one of these. The caller closes `*memory` and `*token` (-1:

@@ -74,7 +74,7 @@ static CUresult address_free(CUdeviceptr pointer, size_t bytes)
 {
     struct reservation *reservation = reservation_find(pointer, bytes);
     SIM_REQUIRE(reservation && reservation->address == pointer && reservation->bytes == bytes);
-    SIM_REQUIRE(!ranges_overlap(pointer, bytes)); /* something is mapped still */
+    SIM_REQUIRE(!ranges_overlap(pointer, bytes)); /* else something is still mapped */
     LIST_REMOVE(reservation, entry);
     munmap((void *)(uintptr_t)pointer, bytes);
     free(reservation);
@@ -205,7 +205,7 @@ static CUresult map(uint64_t address, uint64_t bytes, struct handle *handle)
 {
     SIM_REQUIRE(handle && handle->references > 0 && bytes <= handle->bytes);
     SIM_REQUIRE(reservation_find(address, bytes) && !ranges_overlap(address, bytes));
-    /* What a multicast object shows is nowhere in memory: its addresses stay without any. */
+    /* A multicast object has no memory of its own: its addresses stay without any. */
     if (!handle->multicast && mmap((void *)(uintptr_t)address, bytes, PROT_NONE,
                                    MAP_SHARED | MAP_FIXED | MAP_NORESERVE, handle->fd, 0) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -230,7 +230,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(bytes > 0 && is_granular(pointer) && is_granular(bytes) && flags == 0);
-    SIM_REQUIRE(offset == 0); /* all that the driver takes (driver API reference) */
+    SIM_REQUIRE(offset == 0); /* the driver takes no other (driver API reference) */
     cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
     multicast_lock_whole(value);
     CUresult result = map(pointer, bytes, handle_of(value));
@@ -275,7 +275,7 @@ static CUresult unmap(uint64_t address, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* Work that uses the memory is waited for (measure), and all other too: the pessimistic answer. */
+/* Waits for work that uses the memory (measure), and for all other work too: the pessimistic answer. */
 CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 {
     SIM_TRY(sim_ready());
@@ -293,8 +293,8 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
     return result;
 }
 
-/* Access for the device where the memory is, a peer of it, or the host. What one of them is allowed reaches all, so a
- * peer that is allowed nothing more changes nothing. */
+/* Set access for the device where the memory is, a peer of it, or the host. What one of them may do all may do, so
+ * taking a peer's access away changes nothing. */
 static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access)
 {
     SIM_REQUIRE(is_whole_mappings(address, bytes));

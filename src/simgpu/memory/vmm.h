@@ -28,7 +28,7 @@ struct handle *handle_of(CUmemGenericAllocationHandle value);
 /* Let the memory go if nothing refers to the handle. Under vmm_lock. */
 void handle_settle(struct handle *handle);
 
-/* Make it other processes' too; false when the GPU has too many shares. Under vmm_lock. */
+/* Make the memory other processes' too; false when the GPU has too many shares. Under vmm_lock. */
 bool handle_share(struct handle *handle);
 
 /* A handle of memory that a descriptor brings (shared_descriptor.h). INVALID_VALUE if it is not one, or gone. */

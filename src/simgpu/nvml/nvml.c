@@ -281,7 +281,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
     return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-/* Of a MIG instance that on its card, for nvmlDeviceGetMigDeviceHandleByIndex. */
+/* A MIG instance's index is that on its card, for nvmlDeviceGetMigDeviceHandleByIndex. */
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     unsigned gpu;

@@ -1,5 +1,5 @@
 /* nvml_card.c - what NVML tells of a card that stays as it is: its make, its link, its limits; and its counters of
- * errors, which a simulation does not have any of. */
+ * errors, which a simulation does not have. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ unsigned nvml_fact(enum nvml_fact fact)
     return facts[fact][device_parameters().profile];
 }
 
-/* The card's handle, of which a number is told in `*value`. */
+/* Check the card's handle, and answer with a number. */
 static nvmlReturn_t tell(nvmlDevice_t device, unsigned int *value, unsigned number)
 {
     unsigned gpu;

@@ -13,7 +13,7 @@
 
 struct nvmlEventSet_st {
     pthread_mutex_t lock;
-    uint64_t cards;              /* a bit for each that is registered */
+    uint64_t cards;              /* a bit for each registered card */
     uint64_t seen[DEVICE_CARDS]; /* Xids of the card that were told, or were there before */
 };
 

@@ -9,12 +9,12 @@ nvmlReturn_t nvml_ready(void);
 /* Answer with a text that has to fit whole. */
 nvmlReturn_t nvml_answer_text(const char *text, char *buffer, unsigned int length);
 
-/* What NVML's times are. */
+/* The time now, as NVML tells times. */
 unsigned long long nvml_wall_clock_us(void);
 
 /* Check that the library is ready and set the handle's GPU: a card or a MIG instance. */
 nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu);
-/* The same where instances are not told of: NOT_SUPPORTED for their handles. (measure) */
+/* The same for calls that do not know instances: NOT_SUPPORTED for an instance's handle. (measure) */
 nvmlReturn_t nvml_find_card(nvmlDevice_t device, unsigned *gpu);
 
 nvmlDevice_t nvml_handle(unsigned gpu);

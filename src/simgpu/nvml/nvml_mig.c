@@ -8,7 +8,7 @@
 
 #define COMPUTE_INSTANCE 0u /* the only one of each GPU instance */
 
-/* The handle's instance, of which something is to be told in `*out`; INVALID_ARGUMENT for a card's. */
+/* Set the handle's instance; INVALID_ARGUMENT for a card's handle, or if the caller's `out` is NULL. */
 static nvmlReturn_t find_instance(nvmlDevice_t device, const void *out, const struct device_shape **shape)
 {
     unsigned gpu;

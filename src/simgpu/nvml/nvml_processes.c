@@ -61,7 +61,7 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
         return NVML_ERROR_INVALID_ARGUMENT;
     const struct device_shape *shape = device_shape(gpu);
     cleanup_free struct line *lines = NULL;
-    cost_suspend(); /* this call's own cost has all of it */
+    cost_suspend(); /* this call's own cost includes theirs */
     bool is_whole = add_lines(gpu, &lines, &found);
     for (unsigned i = 0; is_whole && i < shape->instance_count; i++)
         is_whole = add_lines(shape->first_instance + i, &lines, &found);
@@ -78,7 +78,7 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
     return NVML_SUCCESS;
 }
 
-/* What is told of the bytes, where it is not told what they are. */
+/* What NVML says of the bytes, which may be that it does not know them. */
 static unsigned long long bytes_told(const struct line *line)
 {
     switch (constant_whole(SIM_NVML_NO_FIGURES)) {
@@ -119,7 +119,7 @@ static void store_detail(void *infos, unsigned index, const struct line *line)
     };
 }
 
-/* Nothing draws on a simulated GPU, and nobody is there by way of MPS. */
+/* No process draws on a simulated GPU, and none uses it by way of MPS. */
 static nvmlReturn_t list_nobody(nvmlDevice_t device, unsigned int *count, void *infos, store_function *store)
 {
     unsigned gpu;

@@ -23,7 +23,7 @@ static unsigned percent(uint64_t busy_ns, uint64_t window_ns)
     return value < 100 ? (unsigned)value : 100;
 }
 
-/* What a slot's work kept the GPU busy with from `from_ns` to `to_ns`. */
+/* How long a slot's work kept the GPU busy from `from_ns` to `to_ns`. */
 static void slot_busy(unsigned gpu, uint32_t slot, uint64_t from_ns, uint64_t to_ns, uint64_t *compute_ns,
                       uint64_t *copy_ns)
 {

@@ -1,5 +1,5 @@
 /* nvml_stubs.c - an answer for every NVML function that nobody here defines: NOT_SUPPORTED, or UNINITIALIZED before
- * nvmlInit. To implement one is to define it elsewhere; this weak one then gives way. */
+ * nvmlInit. To implement a function, define it elsewhere; the weak one here then gives way. */
 #include "cuda/nvml.h"
 
 nvmlReturn_t nvml_ready(void); /* nvml_find.h, which has the typed prototypes that must not be seen here */

@@ -49,7 +49,7 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int words
     return scope > 1 ? NVML_ERROR_INVALID_ARGUMENT : tell_set(device, words, nodes, 1);
 }
 
-/* Of the calling thread: the CPUs near the card, which are all. */
+/* Let the calling thread use the CPUs near the card, which are all. */
 static nvmlReturn_t use_all_cpus(nvmlDevice_t device)
 {
     unsigned gpu;
@@ -133,7 +133,7 @@ nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t one, nvmlDevice_t other, int *is
     return NVML_SUCCESS;
 }
 
-/* What of each other's they can reach: reading, writing, and no link of their own for it. */
+/* Cards read and write each other's memory, and have no link of their own for it. */
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, unsigned int what,
                                     unsigned int *status)
 {

@@ -57,7 +57,7 @@ static CUresult event_check(CUevent event)
     return CUDA_SUCCESS;
 }
 
-/* The struct of one that was destroyed long ago, or a new one; NULL without memory. */
+/* The struct of an event that was destroyed long ago, or a new one; NULL without memory. */
 static CUevent event_take(void)
 {
     CUevent event = kept_handles_take(&destroyed);
@@ -145,7 +145,7 @@ CUresult cuEventDestroy_v2(CUevent event)
     return event_destroy(event);
 }
 
-/* An event on an idle stream: where the constant says so, it stands in line for the GPU's time as a kernel of no length. */
+/* An event on an idle stream: where the constant says so, it waits for the GPU as a kernel of no length does. */
 static void wait_for_time(CUcontext context, CUstream stream)
 {
     if (!constant_whole(SIM_EVENT_WAITS))

@@ -119,7 +119,7 @@ bool execution_query(unsigned gpu, const struct timeline_marks *marks)
     return reached;
 }
 
-/* Drop the work of processes that are gone: it would be served for ever else. Under the lock. */
+/* Drop the work of processes that are gone: else it would be served for ever. Under the lock. */
 static void reap(unsigned gpu)
 {
     const struct shared_view *view = shared_view();
@@ -163,7 +163,7 @@ void execution_wait(unsigned gpu, const struct timeline_marks *marks)
             break;
         has_waited = true;
         if (expected_ns == UINT64_MAX) {
-            sleep_until(now_ns + SLEEP_LATE_NS * 2); /* for a host function of ours */
+            sleep_until(now_ns + SLEEP_LATE_NS * 2); /* a host function of ours has to return first */
         } else if (expected_ns > now_ns + SPIN_NS + SLEEP_LATE_NS) {
             uint64_t most_ns = now_ns + SLEEP_MOST_NS;
             sleep_until(expected_ns < most_ns ? expected_ns - SLEEP_LATE_NS : most_ns);
@@ -241,9 +241,9 @@ static struct timeline_marks submit_marked(CUcontext context, CUstream stream, e
     }
 }
 
-/* An engine serves a process's operations in order, so what stands behind a gate must not be in its queue: it
- * would keep other streams' work waiting, which may be what opens the gate. It is held back beside the gate
- * instead. Host functions of several streams may wait for each other (driver API reference:
+/* An engine serves a process's operations in order, so work behind a gate must not wait in its queue: it
+ * would keep other streams' work waiting, which may be what opens the gate. memops.c holds it back beside the
+ * gate instead. Host functions of several streams may wait for each other (driver API reference:
  * cuLaunchHostFunc). */
 struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
                                            uint64_t duration_ns)
@@ -284,7 +284,7 @@ void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engi
 {
     CUresult fault = engine == TIMELINE_COMPUTE ? fault_of_work(context->gpu) : CUDA_SUCCESS;
     if (fault != CUDA_SUCCESS)
-        atomic_store(&context->sticky, (int)fault); /* told by whatever the program calls next */
+        atomic_store(&context->sticky, (int)fault); /* the program's next call reports it */
     cost_pay(SIM_LAUNCH_NS);
     /* What takes no time is done when what is before it is: there is nothing to tell the device. */
     if (duration_ns > 0)

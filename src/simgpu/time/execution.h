@@ -10,26 +10,25 @@ bool execution_init(void);
 void execution_lock(unsigned gpu);
 void execution_unlock(unsigned gpu);
 
-/* A number that no other thread of this process has or had. */
+/* The calling thread's number, which no other thread of this process has or had. */
 unsigned long long stream_thread(void);
 
 /* What a stream handle means in the current context: `per_thread_default` says which stream 0 is. Sets the
- * context too.
- * `*stream` is NULL for the legacy stream. */
+ * context too. `*stream` is NULL for the legacy stream. */
 CUresult stream_find(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream);
-/* The same for what uses the stream: refused, and the capture ended in failure, while the stream is being
- * captured or would wait for one that is. What can be captured asks capture_node() first. */
+/* The same for a call that uses the stream: refused, and the capture invalid, while the stream is being
+ * captured or would wait for one that is. A call that can be captured asks capture_node() first. */
 CUresult stream_resolve(CUstream handle, bool per_thread_default, CUcontext *context, CUstream *stream);
 
 /* Put work of `duration_ns` on a stream. Waits while the queue is full. */
 void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns);
 
-/* The same also for no time at all; tells what to wait for. */
+/* The same, also for no time at all; returns what to wait for. */
 struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
                                            uint64_t duration_ns);
 
-/* Put an operation of no time on a gate, behind a stream's work; tells its mark. And work that waits for
- * nothing: false when the queue is full. For what memops.c holds back. */
+/* For what memops.c holds back. Put an operation of no time on a gate, behind a stream's work, and return its
+ * mark; submit work that waits for nothing, false when the queue is full. */
 uint64_t stream_submit_gate(CUcontext context, CUstream stream, unsigned gate);
 bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t duration_ns,
                       struct timeline_marks *marks);
@@ -49,7 +48,7 @@ bool execution_is_known_reached(unsigned gpu, const struct timeline_marks *marks
 bool execution_is_reached(unsigned gpu, const struct timeline_marks *marks);
 uint64_t execution_done_ns(unsigned gpu, const struct timeline_marks *marks);
 
-/* Whether the host function whose work has `mark` on HOST may run; that it returned. */
+/* Whether the host function whose work has `mark` on HOST may run; and say that it returned. */
 bool execution_host_ready(unsigned gpu, uint64_t mark);
 void execution_host_done(unsigned gpu);
 
@@ -68,5 +67,5 @@ void context_wait(CUcontext context);
 uint64_t execution_link_ns(uint64_t bytes);
 uint64_t execution_device_ns(uint64_t bytes);
 
-/* Streams and events of a context that goes. */
+/* Drop the streams and events of a context that ends. */
 void streams_drop(CUcontext context);

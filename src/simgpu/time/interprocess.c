@@ -1,9 +1,9 @@
 /* interprocess.c - events that several processes record and wait for.
  *
  * Such an event is a place in a file of the process that made it: how often it was recorded, by anyone, and
- * the last of these records that was reached. Whoever waits does so for the last record there was when it
- * asked. Places and their files stay mapped, as work that nobody waited for may look at them still; a place
- * is used again once all its records were reached.
+ * the last of these records that was reached. A wait is for the last record there was when the wait began.
+ * Places and their files stay mapped, as work that nobody waited for may still look at them; a place is used
+ * again once all its records were reached.
  *
  * To a stream, recording is raising the second number and waiting is waiting for it: stream memory operations
  * (memops.h). */
@@ -36,7 +36,7 @@ struct event_handle {
     int32_t pid, fd;
     uint32_t place;
     uint32_t gpu;
-    uint64_t inode; /* the process may be another by then */
+    uint64_t inode; /* of `fd`, as `pid` may be another process by then */
 };
 _Static_assert(sizeof(struct event_handle) <= sizeof(CUipcEventHandle), "a handle's 64 bytes");
 

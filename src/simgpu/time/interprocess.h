@@ -8,7 +8,7 @@ struct event_place;
 
 /* A place for a new event of this process: it was never recorded. NULL without memory for it. */
 struct event_place *interprocess_make(void);
-/* The event is destroyed; of a place that was opened nothing ends. */
+/* The event is destroyed; a place that another process made stays. */
 void interprocess_end(struct event_place *place);
 
 /* The handle of this process's event; false if it is another's. */
@@ -17,7 +17,7 @@ bool interprocess_name(const struct event_place *place, unsigned gpu, CUipcEvent
  */
 CUresult interprocess_open(const CUipcEventHandle *handle, unsigned *gpu, struct event_place **place);
 
-/* Record in a stream; let a stream wait for the last record, by whomever. */
+/* Record in a stream; let a stream wait for the last record, of any process. */
 CUresult interprocess_record(struct event_place *place, CUcontext context, CUstream stream);
 CUresult interprocess_wait(struct event_place *place, CUcontext context, CUstream stream);
 /* Whether the last record is reached; wait for it. */

@@ -1,8 +1,8 @@
 /* memops.c - stream memory operations.
  *
  * What a stream waits for may come from anywhere: another stream, a host's store, another process. The
- * stream's later work stands behind an operation of a gate (timeline.h); one thread of the process looks at
- * the values that are waited for, sleeping between looks, and opens the gates. A card would look also while
+ * stream's later work waits behind an operation of a gate (timeline.h); one thread of the process looks at
+ * the values that streams wait for, sleeping between looks, and opens the gates. A card would also look while
  * the process is stopped; we cannot, as the values are in this process's memory.
  *
  * Only when later work runs is held back. Its data moves when it is submitted (sim.h): a copy behind a wait
@@ -39,7 +39,7 @@ struct gate {
 
 /* What is held back, by GPU and gate, each in the order of its marks. */
 static struct {
-    pthread_mutex_t submitting; /* keeps the order; held while a full queue is waited for */
+    pthread_mutex_t submitting; /* keeps the order; held also while a full queue has no room */
     pthread_mutex_t lock;       /* of what follows */
     pthread_cond_t filled;
     bool running;
@@ -183,7 +183,7 @@ static bool gate_serve(unsigned gpu, unsigned number)
 static void *held_serve(void *argument)
 {
     long pause_ns = LOOK_FIRST_NS;
-    process_ask_for_short_slices(); /* it stands for the card, which busy CPUs do not keep waiting */
+    process_ask_for_short_slices(); /* this thread stands for the card, which busy CPUs do not keep waiting */
     pthread_mutex_lock(&held.lock);
     for (;;) {
         if (held.count == 0)
@@ -293,7 +293,7 @@ CUresult memops_submit(CUcontext context, CUstream stream, const CUstreamBatchMe
 
 /* --- Entry points: the _v2 forms are the same, with the waits that need no attribute of old cards -- */
 
-/* In a stream that is being captured they become a node. */
+/* In a stream that is being captured, operations become a node. */
 static bool submit_capture(CUstream handle, bool per_thread, const CUstreamBatchMemOpParams *operations,
                            unsigned count, CUresult *result)
 {

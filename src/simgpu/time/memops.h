@@ -10,8 +10,7 @@
 /* Whether each of `count` operations is one that memop_submit() takes. */
 CUresult memops_check(const CUstreamBatchMemOpParams *operations, unsigned count);
 
-/* Hold work of an engine back that stands behind a gate; tells what to wait for. False if there is no memory.
- */
+/* Hold back an engine's work that waits behind a gate, and set what to wait for. False without memory. */
 bool memops_hold_work(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns,
                       struct timeline_marks *marks);
 

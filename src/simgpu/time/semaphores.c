@@ -23,7 +23,7 @@
 struct CUextSemaphore_st {
     _Atomic unsigned kind; /* SIM_SEMAPHORE; structs stay (sim.h) */
     bool is_timeline;
-    uint64_t *value; /* mapped for good: work that nobody waited for may look at it still */
+    uint64_t *value; /* mapped for good: work that nobody waited for may still look at it */
     CUexternalSemaphore next_free;
 };
 
@@ -141,7 +141,7 @@ static CUresult semaphores_check(const CUexternalSemaphore *semaphores, const vo
     return CUDA_SUCCESS;
 }
 
-/* All are checked before the first is submitted. */
+/* Check all before submitting the first. */
 #define SEMAPHORES(name, Kind, KIND)                                                                         \
     CUresult semaphores_##name##_check(const CUDA_EXT_SEM_##KIND##_NODE_PARAMS_v2 *what)                     \
     {                                                                                                        \

@@ -9,7 +9,7 @@
 #define SYNC_POLICY_AUTO 1 /* CU_SYNC_POLICY_AUTO .. BLOCKING_SYNC */
 #define SYNC_POLICY_LAST 4
 
-/* Of a stream that had one set; by its id, which is never used twice. */
+/* The attributes of a stream that had one set; by its id, which is never used twice. */
 struct settings {
     struct settings *next;
     unsigned long long id;

@@ -11,7 +11,7 @@
 static struct kept_handles destroyed = KEPT_HANDLES_INITIALIZER(destroyed);
 static atomic_ullong next_stream_id = 16; /* below are the default streams' */
 
-/* The struct of one that was destroyed long ago, or a new one; NULL without memory. */
+/* The struct of a stream that was destroyed long ago, or a new one; NULL without memory. */
 static CUstream stream_take(void)
 {
     CUstream stream = kept_handles_take(&destroyed);
@@ -63,8 +63,8 @@ unsigned long long stream_thread(void)
     return thread;
 }
 
-/* The calling thread's own default streams that it used last, each in another context. Each is remembered
- * with its number, as its struct may be another stream by now. */
+/* The calling thread's own default streams that it used last, each in another context. We remember each with
+ * its id, as its struct may be another stream by now. */
 static __thread struct {
     unsigned count;
     struct {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* A change goes no further than this at once; timeline_change() goes round until it is there. */
+/* timeline_advance() goes no further than this at once; change_begin() goes round until it is there. */
 #define ADVANCE_STEPS 4096u
 /* Nobody needs to know more than this ahead when something ends. */
 #define FORESIGHT_NS UINT64_C(200000000)
@@ -27,7 +27,7 @@ static bool head_is_ready(const struct timeline_slot *slots, const struct timeli
     return true;
 }
 
-/* Whose operation the engine works on next: the one whose turn it is, else the next in the order of slots.
+/* Whose operation the engine works on next: the entry whose turn it is, else the next in the order of slots.
  * Starts a new slice when the turn goes round. Sets `*alone` if nobody else has something ready. */
 static struct timeline_entry *turn_take(struct timeline_state *state, const struct timeline *timeline,
                                         unsigned engine, bool *alone)
@@ -71,7 +71,7 @@ static uint64_t length_of(const struct timeline_operation *operation)
     return __atomic_load_n(&operation->duration_ns, __ATOMIC_RELAXED) & ~TIMELINE_BY_CLOCK;
 }
 
-/* It is served now. Returns its length. */
+/* The entry's first operation is served now. Returns its length. */
 static uint64_t begin_operation(const struct timeline_state *state, const struct timeline_slot *slots,
                                 struct timeline_entry *entry, unsigned engine)
 {
@@ -115,7 +115,7 @@ static void entry_remove(struct timeline_state *state, uint32_t index)
     state->entry_count--;
 }
 
-/* What it had of the engine's time is kept. */
+/* Keep what the entry had of the engine's time. */
 static void entry_drop(struct timeline_state *state, uint32_t index)
 {
     state->completions[state->completion_count++] = (struct timeline_completion){
@@ -158,7 +158,7 @@ static bool advance_step(struct timeline_state *state, const struct timeline *ti
         uint64_t progress_ns = running[engine]->engine[engine].progress_ns;
         uint64_t left_ns = duration_ns > progress_ns ? duration_ns - progress_ns : 0;
         if (left_ns == 0) {
-            /* Others may be ready by this: look at all engines anew. */
+            /* Other operations may be ready by this: look at all engines anew. */
             operation_complete(state, running[engine], engine);
             return true;
         }
@@ -186,7 +186,7 @@ static bool advance_step(struct timeline_state *state, const struct timeline *ti
             running[engine]->computed_ns += step_ns;
         uint64_t *left_ns = &state->turn[engine].left_ns;
         *left_ns = *left_ns > step_ns ? *left_ns - step_ns : 0;
-        /* Now, not when its turn comes again. */
+        /* Complete it now, not when its turn comes again. */
         if (progress->progress_ns >= length_of(queue_head(slots, running[engine], engine)))
             operation_complete(state, running[engine], engine);
     }
@@ -253,8 +253,7 @@ static void completions_flush(struct timeline *timeline, const struct timeline_s
     }
 }
 
-/* Begin a change: our buffer with the state advanced to `now_ns`, nothing of the last change left to be lost.
- */
+/* Begin a change: our buffer, with the state advanced to `now_ns` and the last change's completions flushed. */
 static struct timeline_state *change_begin(struct timeline *timeline, uint32_t slot, uint64_t now_ns,
                                            uint64_t *seen)
 {
@@ -294,7 +293,7 @@ static void state_served(const struct timeline *timeline, const struct timeline_
                                         : timeline->slots[slot].submitted[engine];
 }
 
-/* By the slot's entries before, of which some may still stand in the state alone. */
+/* The time of the slot's earlier entries, of which only the state's completions may still have some. */
 static uint64_t computed_by_others(const struct timeline *timeline, const struct timeline_state *state,
                                    uint32_t slot)
 {
@@ -350,14 +349,14 @@ bool timeline_submit(struct timeline *timeline, uint32_t slot, enum timeline_eng
     uint64_t position = owner->submitted[engine];
     if (position - owner->known_served.at[engine] >= TIMELINE_RING)
         return false;
-    /* Who asks how busy we were reads along (timeline_busy_ns). */
+    /* Other processes read it meanwhile to see how busy we were (timeline_busy_ns). */
     __atomic_store_n(&owner->ring[engine][position % TIMELINE_RING].duration_ns, duration_ns,
                      __ATOMIC_RELAXED);
     owner->ring[engine][position % TIMELINE_RING].after = *after;
     for (;;) {
         uint64_t seen;
         struct timeline_state *own = change_begin(timeline, slot, clock_ns(), &seen);
-        /* A card begins with it at the doorbell, which is the last thing that a call does: all before that took time. */
+        /* A card begins with it at the doorbell, which a call rings last, after all that took time. */
         bool is_now = timeline_advance(own, timeline, clock_ns());
         int index = entry_find(own, slot);
         if (is_now) {
@@ -478,7 +477,7 @@ void timeline_drop(struct timeline *timeline, uint32_t slot, uint32_t gone,
         struct timeline_state *own = change_begin(timeline, slot, now_ns, &seen);
         int index = entry_find(own, gone);
         /* A new owner raises the generation before it changes the state; if it does so after this look and
-         * submits, the end fails. */
+         * submits, change_end() fails. */
         if (index < 0 || atomic_load(generation) != generation_seen)
             return;
         if (own->completion_count < TIMELINE_COMPLETIONS)
@@ -528,7 +527,7 @@ static uint64_t overlap_ns(uint64_t begin_ns, uint64_t end_ns, uint64_t from_ns,
     return last > first ? last - first : 0;
 }
 
-/* What the operation that runs has behind it. */
+/* How long the operation that runs now has run so far. */
 static uint64_t running_ns(const struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
                            uint64_t from_ns, uint64_t to_ns)
 {
@@ -558,7 +557,8 @@ uint64_t timeline_busy_ns(const struct timeline *timeline, uint32_t slot, enum t
         const struct timeline_operation *operation = &queue->ring[engine][position % TIMELINE_RING];
         uint64_t duration_ns = length_of(operation);
         struct word128 done = word128_load(&operation->done);
-        /* Of one that is not done yet the place remembers when the one before it there was; that took as long, about. */
+        /* For an operation that is not done yet, its place has when the one before it there was; that took about as
+         * long. */
         if (done.high != position + 1 && done.high + TIMELINE_RING != position + 1) {
             is_full = false; /* no operation ever had this number */
             if (position < __atomic_load_n(&queue->known_served.at[engine], __ATOMIC_RELAXED))

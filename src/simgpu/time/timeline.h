@@ -89,7 +89,7 @@ struct timeline_entry {
         uint64_t progress_ns;       /* of the first that is not done */
     } engine[TIMELINE_ENGINES];
     uint64_t computed_ns; /* of the compute engine's time, by all of the slot's owners */
-    uint64_t begun_ns;    /* the first of the compute engine's, if it watches a clock; 0: it has not */
+    uint64_t begun_ns;    /* when its compute operation that watches a clock began; 0: it has not */
 };
 
 /* An operation that the last change found done, or, for engine TIMELINE_ENGINES, one that it dropped. Written
@@ -138,7 +138,7 @@ void timeline_slot_begin(struct timeline *timeline, uint32_t slot, uint64_t now_
 
 /* Submit an operation and set `*mark` to what to wait for on this engine. False when the queue is full by
  * what the last timeline_look() told; so no place in the queue is used again before that told of its
- * operation's end. It is submitted when this returns, about: `clock_ns` is asked for the time. */
+ * operation's end. The operation is submitted about when this returns: `clock_ns` gives the time. */
 bool timeline_submit(struct timeline *timeline, uint32_t slot, enum timeline_engine engine,
                      uint64_t duration_ns, const struct timeline_marks *after, uint64_t (*clock_ns)(void),
                      uint64_t *mark);
