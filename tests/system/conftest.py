@@ -29,6 +29,7 @@ FAULT = re.compile(r"this must be true and is not|ERROR: \w+Sanitizer|WARNING: T
 CRASHES = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 # The host of a virtual machine stops it for no longer than this, beyond what it tells (stolen_ms()).
 STOPPED_MS = 100
+LOG_BYTES_SHOWN = 8000
 MIB = 1 << 20
 GIB = 1 << 30
 # Where runtime folders are, as /run is. On a disk, who first writes to a page of a ledger after the disk has it computes for the
@@ -226,17 +227,19 @@ class Daemon:
             return False
 
     def log_text(self):
-        return (self.folder / "daemon.log").read_text(errors="replace")
+        """What this daemon, and those before it in its folder, wrote; nothing before the first is started."""
+        try:
+            return (self.folder / "daemon.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
 
     def long_holds(self):
         """How long single callbacks held the loop of this daemon, and those before it, for more than 5 ms: [(ms, ms computing)]."""
-        log = self.log_text() if (self.folder / "daemon.log").exists() else ""
-        return [(float(ms), float(computing)) for ms, computing in HELD.findall(log)]
+        return [(float(ms), float(computing)) for ms, computing in HELD.findall(self.log_text())]
 
     def faults(self):
         """What this daemon, and those before it, said of a fault of their own before they ended."""
-        log = self.log_text() if (self.folder / "daemon.log").exists() else ""
-        return [line for line in log.splitlines() if FAULT.search(line)]
+        return [line for line in self.log_text().splitlines() if FAULT.search(line)]
 
     def kill(self):
         """SIGKILL, as a crash."""
@@ -310,9 +313,18 @@ def _dechunk(content):
     return bytes(out)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """What fails shows the ends of its daemons' logs: their folders go with the test."""
+    report = (yield).get_result()
+    if report.failed and call.when == "call" and "make_daemon" in item.funcargs:
+        for daemon in item.funcargs["make_daemon"].made:
+            report.sections.append((f"log of the daemon in {daemon.folder}", daemon.log_text()[-LOG_BYTES_SHOWN:]))
+
+
 @pytest.fixture
 def make_daemon(product, make_gpu):
-    """make_daemon(gpu=..., GPUSLICE_...=...) makes a private daemon, not yet started."""
+    """make_daemon(gpu=..., GPUSLICE_...=...) makes a private daemon, not yet started; make_daemon.made are those so far."""
     made, folders = [], []
     stolen_before_ms = stolen_ms()
 
@@ -323,6 +335,7 @@ def make_daemon(product, make_gpu):
         made.append(daemon)
         return daemon
 
+    make.made = made
     yield make
     for daemon in made:
         daemon.stop()
