@@ -1,11 +1,13 @@
 """Sessions made without --oversubscribe leave the card as a whole, while the daemon, or the program of ours that has the driver take
 a process off the card (gpusliced --checkpoint), is stopped or killed in the middle: every byte is there afterwards, and what was
 asked for is done."""
+import concurrent.futures
 import contextlib
 import fcntl
 import os
 import pathlib
 import signal
+import sqlite3
 
 import pytest
 
@@ -171,5 +173,55 @@ def test_a_program_that_is_stopped_goes_on(checkpoints, verb):
     other.end()
     os.kill(program, signal.SIGCONT)
     assert command.wait(20) == 0
+    checkpoints.expect(verb)
+    checkpoints.end()
+
+
+@contextlib.contextmanager
+def state_file_blocked(daemon):
+    """Nothing is committed to the state file."""
+    blocker = sqlite3.connect(daemon.state / "simulated" / "state.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    yield
+    blocker.execute("ROLLBACK")
+    blocker.close()
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume"])
+def test_what_the_next_daemon_would_not_know_of_is_not_begun(checkpoints, verb):
+    other = "resume" if verb == "suspend" else "suspend"
+    checkpoints.prepare(verb)
+    with state_file_blocked(checkpoints.daemon):
+        refused = checkpoints.daemon.cli(verb, "a", check=False)
+    assert refused.returncode == 1 and "stays where it is, as the order could not be stored" in refused.stderr
+    checkpoints.expect(other)
+    checkpoints.daemon.cli(verb, "a")
+    checkpoints.expect(verb)
+    checkpoints.end()
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume"])
+def test_an_order_that_a_dead_daemon_did_not_store_was_not_begun(checkpoints, verb):
+    checkpoints.prepare(verb)
+    with state_file_blocked(checkpoints.daemon):
+        command = checkpoints.begin(verb)
+        wait_for(lambda: checkpoints.daemon.session("a")["move"] is not None, "the order to be taken")
+        checkpoints.daemon.kill()
+    checkpoints.start_daemon()
+    command.wait(20)
+    assert checkpoints.daemon.session("a")["move"] is None
+    checkpoints.expect("resume" if verb == "suspend" else "suspend")
+    checkpoints.end()
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume"])
+def test_all_who_order_the_same_at_once_are_answered(checkpoints, verb):
+    checkpoints.prepare(verb)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        with state_file_blocked(checkpoints.daemon):
+            orders = [pool.submit(checkpoints.daemon.request, "POST", f"/v1/sessions/a/{verb}") for _ in range(3)]
+            wait_for(lambda: checkpoints.daemon.session("a")["move"] is not None, "the order to be taken")
+        assert {order.result()[0] for order in orders} <= {200, 202}
+    checkpoints.wait_until_done(verb)
     checkpoints.expect(verb)
     checkpoints.end()

@@ -272,12 +272,18 @@ static void on_suspended(void *argument, int result, const char *message)
 {
     struct http_request *request = argument;
     const struct session *session = find_changed(request);
-    if (result < 0)
-        log_error("session %s: that it is suspended could not be stored: %s", request->session_id, message);
     if (!session)
         return;
     enum move_state state = moves_standing(session).state;
-    api_reply_session(request, state == MOVE_LEAVING || state == MOVE_COMING ? 202 : 200, session);
+    bool is_under_way = state == MOVE_LEAVING || state == MOVE_COMING;
+    if (result < 0)
+        internal_error(request,
+                       session->checkpoint && !is_under_way
+                           ? "the session stays where it is, as the order could not be stored"
+                           : "the order is in force, but could not be stored and ends with this daemon",
+                       message);
+    else
+        api_reply_session(request, is_under_way ? 202 : 200, session);
 }
 
 static void order_move(struct http_request *request, const char *id,

@@ -7,8 +7,8 @@
  * agent too: it is given no lease.
  *
  * A daemon may die in the middle. Its program runs to its end, and the next daemon's programs wait for that: they share a
- * lock on the runtime folder. Before the first process is locked, the store notes that a move is under way, so the next
- * daemon goes on with it. */
+ * lock on the runtime folder. The first program is started when the store has committed that a move is under way, so the next
+ * daemon goes on with it. What cannot be committed is not begun. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -31,6 +31,7 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/store/store.h"
 
 #define DRIVER_LEAST 570
 /* A process's gigabytes move at the speed of the driver, which is some GB/s. */
@@ -39,9 +40,10 @@
 
 struct checkpoint {
     enum move_state state;
-    bool is_out;      /* the direction of the move under way, or of the last one */
-    unsigned pending; /* how many processes are still to be done */
-    bool has_failed;  /* a process could not be moved */
+    bool is_out;         /* the direction of the move under way, or of the last one */
+    bool is_noted_first; /* nothing is begun until the store has committed the order */
+    unsigned pending;    /* how many processes are still to be done */
+    bool has_failed;     /* a process could not be moved */
     uint64_t began_usec;
     char failure[256];
 };
@@ -201,15 +203,20 @@ static void tell_done(struct session *session)
                    "%s", what);
 }
 
+static void tell_failure(struct session *session, bool is_out)
+{
+    const char *failure = session->checkpoint->failure;
+    log_warning("session %s: its programs could not %s the card: %s", session->id,
+                is_out ? "leave" : "come back to", failure);
+    change_publish(session->daemon, &(struct change){CHANGE_MOVE_FAILED, .session = session},
+                   "it could not %s: %s", is_out ? "leave the card" : "come back to the card", failure);
+}
+
 /* What has left comes back; what could not come back stays away until somebody asks for it again. */
-static void tell_failure(struct session *session)
+static void give_up(struct session *session)
 {
     struct checkpoint *checkpoint = session->checkpoint;
-    log_warning("session %s: its programs could not %s the card: %s", session->id,
-                checkpoint->is_out ? "leave" : "come back to", checkpoint->failure);
-    change_publish(session->daemon, &(struct change){CHANGE_MOVE_FAILED, .session = session},
-                   "it could not %s: %s", checkpoint->is_out ? "leave the card" : "come back to the card",
-                   checkpoint->failure);
+    tell_failure(session, checkpoint->is_out);
     set_standing(session, !checkpoint->is_out, checkpoint->is_out);
     if (checkpoint->is_out)
         begin(session);
@@ -227,7 +234,7 @@ static void settle(struct session *session, bool has_failed)
         checkpoint->failure[0] = '\0';
         begin(session);
     } else if (has_failed) {
-        tell_failure(session);
+        give_up(session);
     } else {
         tell_done(session);
     }
@@ -274,16 +281,55 @@ static int prepare(struct session *session, struct error *error)
     return 0;
 }
 
+struct noted_order {
+    struct daemon *daemon;
+    char session_id[SESSION_ID_TEXT];
+    bool was_suspended;
+};
+
+static void on_noted(void *argument, int result, const char *message)
+{
+    struct noted_order *order = argument;
+    struct session *session = session_find_id(order->daemon, order->session_id);
+    /* Without a helper this daemon ends, and the next one begins. */
+    if (session && session->checkpoint && session->daemon->checkpoints) {
+        struct checkpoint *checkpoint = session->checkpoint;
+        checkpoint->is_noted_first = false;
+        if (result == 0) {
+            begin(session);
+        } else {
+            snprintf(checkpoint->failure, sizeof(checkpoint->failure), "this could not be stored: %s",
+                     message);
+            checkpoint->state = order->was_suspended ? MOVE_AWAY : MOVE_RESIDENT;
+            tell_failure(session, !order->was_suspended);
+            set_standing(session, order->was_suspended, false);
+        }
+    }
+    free(order);
+}
+
 /* A move under way is turned round when it has ended. */
 static int order(struct session *session, bool is_out, struct error *error)
 {
+    struct checkpoint *checkpoint;
+    struct noted_order *noted;
     int result = prepare(session, error);
     if (result < 0)
         return result;
-    session->checkpoint->failure[0] = '\0';
+    checkpoint = session->checkpoint;
+    checkpoint->failure[0] = '\0';
+    if (checkpoint->pending > 0 || checkpoint->is_noted_first) {
+        set_standing(session, is_out, true);
+        return 0;
+    }
+    if (!(noted = calloc(1, sizeof(*noted))))
+        return error_set_errno(error, ENOMEM, "cannot move session %s", session->id);
+    *noted = (struct noted_order){.daemon = session->daemon, .was_suspended = session->is_suspended};
+    strcpy(noted->session_id, session->id);
+    checkpoint->is_noted_first = true;
+    checkpoint->state = is_out ? MOVE_LEAVING : MOVE_COMING;
     set_standing(session, is_out, true);
-    if (session->checkpoint->pending == 0)
-        begin(session);
+    store_await(session->daemon, session->id, on_noted, noted);
     return 0;
 }
 
@@ -303,8 +349,11 @@ int moves_checkpoint_suspend(struct session *session, struct error *error)
 
 int moves_checkpoint_resume(struct session *session, struct error *error)
 {
-    return session->is_suspended ? order(session, false, error)
-                                 : refuse(session, error, "it is on the card, as nobody has suspended it");
+    if (session->is_suspended)
+        return order(session, false, error);
+    return session->is_checkpointing
+               ? 0
+               : refuse(session, error, "it is on the card, as nobody has suspended it");
 }
 
 int moves_go_on(struct daemon *daemon, struct error *error)

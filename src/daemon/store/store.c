@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "base/check.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/clocks.h"
@@ -49,6 +48,13 @@ struct statement {
     } values[VALUES_MAX];
 };
 
+/* Somebody who waits until a job is committed; in the loop's thread. */
+struct waiter {
+    struct waiter *next;
+    store_done done;
+    void *argument;
+};
+
 struct store_job {
     struct worker_job job;
     LIST_ENTRY(store_job) next; /* in the list of those under way */
@@ -57,8 +63,7 @@ struct store_job {
     bool is_new;                      /* the session is not in the file yet */
     bool is_end;                      /* it removes something from the file */
     struct statement *first, **last;
-    store_done done; /* for the loop's thread, like `argument`; may be NULL */
-    void *argument;
+    struct waiter *first_waiter, **last_waiter;
     int result; /* SQLite's, set by the thread as `message` is */
     char message[160];
 };
@@ -189,10 +194,13 @@ static void on_job_done(struct worker_job *worker_job)
     LIST_REMOVE(job, next);
     if (job->result && job->is_new)
         end_unstored(job);
-    if (job->done)
-        job->done(job->argument, job->result ? -EIO : 0, job->message);
-    else if (job->result)
+    if (job->result && !job->first_waiter)
         log_error("the state file could not be written: %s", job->message);
+    for (struct waiter *at = job->first_waiter, *next; at; at = next) {
+        next = at->next;
+        at->done(at->argument, job->result ? -EIO : 0, job->message);
+        free(at);
+    }
     while (job->first) {
         struct statement *next = job->first->next;
         free(job->first);
@@ -221,6 +229,7 @@ static struct store_job *job_make(struct daemon *daemon, const char *session_id)
     if (session_id)
         strcpy(job->session_id, session_id);
     job->last = &job->first;
+    job->last_waiter = &job->first_waiter;
     return job;
 }
 
@@ -414,9 +423,10 @@ void store_await(struct daemon *daemon, const char *session_id, store_done done,
     LIST_FOREACH (job, &daemon->store->under_way, next) {
         if (strcmp(job->session_id, session_id) != 0)
             continue;
-        GS_CHECK(!job->done);
-        job->done = done;
-        job->argument = argument;
+        struct waiter *waiter = must_allocate(sizeof(*waiter));
+        *waiter = (struct waiter){.done = done, .argument = argument};
+        *job->last_waiter = waiter;
+        job->last_waiter = &waiter->next;
         return;
     }
     done(argument, 0, NULL);

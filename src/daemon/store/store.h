@@ -17,6 +17,7 @@ int store_load(struct daemon *daemon, struct error *error);
 void store_close(struct daemon *daemon);
 
 /* Have `done` called in the loop's thread when the session's last change is committed (0), or could not be (and why);
- * at once if no change is under way. Call right after making the change; only one caller can wait for it. */
+ * at once if no change is under way. Call right after making the change. Those who wait for the same change are called in
+ * their order. */
 typedef void (*store_done)(void *argument, int result, const char *message);
 void store_await(struct daemon *daemon, const char *session_id, store_done done, void *argument);
