@@ -140,7 +140,7 @@ def test_who_waits_counts_with_what_he_asks_for(shared, reap):
     environment = shared.daemon.environment()
     reap(shared.daemon.spawn("create", "--name", "waits", "--memory", "512MiB", "--wait", user=ONE, group=ONE,
                              extra_groups=[], cwd="/", env=environment))
-    wait_for(lambda: len(json.loads(shared.daemon.cli("list", "--json").stdout)) == 2, "it to be in the line")
+    wait_for(lambda: len(json.loads(shared.daemon.cli("list", "--json").stdout)) == 2, "it to be in the queue")
     said = shared.refused(ONE, "create", "--memory", "512MiB", "--wait")
     assert "beside the 512MiB of your other sessions is more than the 768MiB allowed" in said
 

@@ -519,7 +519,7 @@ def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, r
     config.write_text(f"[defaults]\nwhen-full = oversubscribe\n[user:{os.getuid()}]\nwhen-full = wait\nhost-memory = 100MiB\n")
     wait_for(lambda: "100MiB" in daemon.cli("config", "--json").stdout, "the file to be in force")
     waits = reap(daemon.spawn("create", "--name", "c", "--memory", "800MiB"))
-    wait_for(lambda: daemon.request("GET", "/v1/sessions/c")[0] == 200 and daemon.session("c")["waits_for"] == "line", "c to wait in line")
+    wait_for(lambda: daemon.request("GET", "/v1/sessions/c")[0] == 200 and daemon.session("c")["waits_for"] == "queue", "c to wait in the queue")
     movable = run_movable(daemon, reap, 100, 10 * MIB, "--session", "a")
     bound = daemon.cli("suspend", "a", check=False)
     assert bound.returncode == 1 and f"100MiB that [user:{os.getuid()}]" in bound.stderr

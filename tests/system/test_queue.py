@@ -70,7 +70,7 @@ def test_the_first_in_line_is_told_how_long_it_should_take(full, reap):
     waits = reap(full.spawn("create", "--name", "first", "--memory", "512MiB", "--wait"))
     wait_for(lambda: queued(full) == ["first"], "one to be in the line")
     session = full.session("first")
-    assert session["waits_for"] == "line" and session["wait_seconds_left"] is None
+    assert session["waits_for"] == "queue" and session["wait_seconds_left"] is None
     full.cli("set", "big", "--ttl", "50s", "--ttl-action", "kill")
     assert 40 < full.session("first")["wait_seconds_left"] <= 51
     assert "queued (1), about " in full.cli("list").stdout

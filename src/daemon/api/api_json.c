@@ -177,7 +177,7 @@ static json_t *move_json(const struct session *session)
                          standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
     return json_pack(
         "{s:o,s:o,s:s,s:b,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
-        is_queued        ? json_string("line")
+        is_queued        ? json_string("queue")
         : standing.waits ? json_string("room")
                          : json_null(),
         "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "oversubscribe",
