@@ -319,9 +319,17 @@ static bool has_ended(enum release_way way, uint64_t key)
     return false;
 }
 
+static bool is_last_detach(enum release_way way, uint64_t key)
+{
+    struct record record;
+    return way != RELEASE_cuCtxDetach || !records_find(memory_records(), RECORD_CONTEXT, key, &record) ||
+           record.references == 1;
+}
+
 static CUresult destroy(enum release_way way, uint64_t key, uint32_t gpu)
 {
-    agent_leave_context((CUcontext)(uintptr_t)key);
+    if (is_last_detach(way, key))
+        agent_leave_context((CUcontext)(uintptr_t)key);
     context_lock(gpu);
     CUresult result = ask_driver(way, key);
     if (result == CUDA_SUCCESS && has_ended(way, key))
@@ -375,7 +383,30 @@ bool context_device(CUcontext context, CUdevice *device)
     return is_known;
 }
 
-/* Under the GPU's lock; `record` is the green context's. */
+struct green_count {
+    uint64_t primary;
+    unsigned count;
+};
+
+static void count_green(const struct record *record, void *argument)
+{
+    struct green_count *greens = argument;
+    greens->count += record->kind == RECORD_CONTEXT && record->key != greens->primary &&
+                     record->charged.context == greens->primary;
+}
+
+/* Whether the primary context may end with this green one: as far as is known, nothing else keeps it. */
+static bool may_end_with_green(CUcontext primary)
+{
+    struct green_count greens = {.primary = key_of(primary)};
+    struct record record;
+    records_each(memory_records(), count_green, &greens);
+    return greens.count <= 1 && records_find(memory_records(), RECORD_CONTEXT, key_of(primary), &record) &&
+           record.references <= 1;
+}
+
+/* Under the GPU's lock; `record` is the green context's. The gate forgets work in contexts that may end, as in
+ * release_primary(): work of a primary context that lives on after all is not waited for once. */
 static CUresult destroy_green(CUgreenCtx green, const struct record *record)
 {
     CUcontext own = (CUcontext)(uintptr_t)record->key, primary = NULL;
@@ -383,6 +414,10 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     struct record taken;
     charge_enter();
     bool is_known = context_device(own, &device) && find_primary(device, &primary);
+    if (!is_known || own != primary)
+        agent_leave_context(own);
+    if (is_known && may_end_with_green(primary))
+        agent_leave_context(primary);
     CUresult result = plain_release(RELEASE_cuGreenCtxDestroy, (uint64_t)(uintptr_t)green, NULL);
     bool is_primary_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
     charge_leave();

@@ -187,11 +187,11 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
         if (word >= GATE_DRAINING && take_step(gate))
             break;
         if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
-            if (what & GATE_APART)
+            if (what & GATE_COPIES_SYNC)
                 in_flight_end_chunk(gate, self->entry);
             else
-                in_flight_begin_part(gate, self->entry, what & GATE_COPIES);
-            if (!(what & (GATE_APART | GATE_COPIES | GATE_LOADS)))
+                in_flight_begin_part(gate, self->entry, what & GATE_COPIES_ASYNC);
+            if (!(what & (GATE_COPIES_SYNC | GATE_COPIES_ASYNC | GATE_LOADS)))
                 in_flight_begin_sample(gate, what & GATE_PIECES);
             break;
         }
@@ -291,6 +291,7 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
         atomic_fetch_sub_explicit(&gate->capture_waiters, 1, memory_order_relaxed);
     }
     guard_lock(&gate->lock);
+    in_flight_look_at_legacy(gate);
     atomic_fetch_add_explicit(&gate->captures, 1, memory_order_seq_cst);
     in_flight_follow_all(gate);
     errno = saved_errno;
@@ -299,10 +300,8 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
 
 static struct gate_capture capture_of(CUstream stream)
 {
-    CUcontext context = NULL;
-    if (real(cuCtxGetCurrent))
-        real(cuCtxGetCurrent)(&context);
-    return (struct gate_capture){stream, context, stream == CU_STREAM_PER_THREAD ? &gate_self : NULL};
+    return (struct gate_capture){stream, in_flight_stream_context(stream),
+                                 stream == CU_STREAM_PER_THREAD ? &gate_self : NULL};
 }
 
 /* A thread's own default stream has the same handle in all threads and contexts. */

@@ -100,7 +100,7 @@ __attribute__((always_inline)) static inline bool gate_counts_down(struct gate *
     struct in_flight_entry *entry = gate_entry(self, stream);
     if (!entry || !entry->quick || atomic_load_explicit(&gate->resting, memory_order_relaxed))
         return false;
-    if ((what & GATE_APART) || ((what & GATE_COPIES) && entry->burst == IN_FLIGHT_BURST_MEASURED))
+    if ((what & GATE_COPIES_SYNC) || ((what & GATE_COPIES_ASYNC) && entry->burst == IN_FLIGHT_BURST_MEASURED))
         return false;
     if (function && atomic_load_explicit(&gate->launched[gate_function_place(function)],
                                          memory_order_relaxed) != function)
@@ -144,13 +144,13 @@ __attribute__((always_inline)) static inline void gate_enter_pieces(struct gate 
 /* The same for a copy from or to the host that the call waits for. It takes no GPU time from other sessions. */
 __attribute__((always_inline)) static inline void gate_enter_apart(struct gate *gate, CUstream stream)
 {
-    gate_enter_for(gate, stream, GATE_SUBMITS | GATE_APART, NULL);
+    gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES_SYNC, NULL);
 }
 
 /* The same for a copy from or to the host that the call does not wait for. Follow it with gate_leave_copy(). */
 __attribute__((always_inline)) static inline void gate_enter_copy(struct gate *gate, CUstream stream)
 {
-    gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES, NULL);
+    gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES_ASYNC, NULL);
 }
 
 /* The same for the launch of one function. */
@@ -175,7 +175,7 @@ __attribute__((always_inline)) static inline void gate_leave_from(struct gate *g
         return;
     }
     if (is_copy)
-        in_flight_entry_count_part(entry, &entry->copies);
+        in_flight_entry_count_part(entry, &entry->async_copies);
     in_flight_entry_count(entry);
     atomic_store_explicit(&self->thread->inside, 0, memory_order_release); /* gate_is_left() */
 }

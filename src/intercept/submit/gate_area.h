@@ -9,8 +9,8 @@
  * covered  of a call: a mark stands behind it, or it is known to be done
  * burst    the calls that a thread makes between two waits for its stream
  * sample   a mark behind a single call that has another mark right before it, so that the call is measured by itself
- * apart    of a call: a copy from or to the host that the call waits for. A "copy" is one that the call does not wait for.
- *          Neither takes GPU time from other sessions
+ * copy     a call that copies from or to the host; a synchronous one waits for its end. Neither kind takes GPU time from
+ *          other sessions
  *
  * Order of locks: a thread that holds one takes only those below it.
  *
@@ -52,10 +52,10 @@ enum gate_inside {
     GATE_NAMES = 8,
     /* With GATE_SUBMITS: several pieces of work, the first of which may begin before the call returns. */
     GATE_PIECES = 16,
-    /* With GATE_SUBMITS: a copy from or to the host that the call waits for. */
-    GATE_APART = 32,
-    /* With GATE_SUBMITS: a copy from or to the host that the call does not wait for. */
-    GATE_COPIES = 64,
+    /* With GATE_SUBMITS: a synchronous copy. */
+    GATE_COPIES_SYNC = 32,
+    /* With GATE_SUBMITS: an asynchronous copy. */
+    GATE_COPIES_ASYNC = 64,
 };
 
 struct gate_thread {
@@ -91,8 +91,8 @@ struct in_flight_mark {
     CUevent event;
     /* CLOCK_MONOTONIC: when the thread began to record this mark, and when it had done so. */
     uint64_t began_ns, recorded_ns;
-    /* Calls between the mark before and this one; and how many of these are apart, or copies. */
-    uint32_t pieces, apart, copies;
+    /* Calls between the mark before and this one; and how many of these are copies. */
+    uint32_t pieces, sync_copies, async_copies;
     /* The GPU had no gap between the mark before and this one, except for `lead_ns`: the time between them is the calls'. */
     bool queued;
     /* The mark before was recorded right before the one call of this mark. */
@@ -130,11 +130,11 @@ struct in_flight_entry {
         _Atomic uint64_t made;
         /* Written under `lock`, and read by the owner without it: how many of them are covered. */
         _Atomic uint64_t covered;
-    } apart, copies;
+    } sync_copies, async_copies;
     /* By the owner: `left` + `quick` calls until the next mark. The `quick` ones come first; they are only counted. */
     uint32_t left, quick;
     /* By the owner: the kind of the burst that goes on. `burst_from`: what the thread had submitted when it began, plus its
-     * calls since then that are apart, or copies. `burst_calls`: how many other calls the burst before had. */
+     * calls since then that are copies. `burst_calls`: how many other calls the burst before had. */
     enum in_flight_burst burst;
     uint64_t burst_from, burst_began_ns;
     uint32_t burst_calls;
@@ -151,7 +151,7 @@ struct in_flight_entry {
     uint32_t idle_us;
     /* By the owner: how many calls came recently in SAMPLE_EVERY_NS; when the current count began, and how many calls the
      * thread had made by then. */
-    uint64_t calls_of_late, counted_ns, counted_at;
+    uint64_t recent_calls, counted_ns, counted_at;
     /* Under `lock`: how many marks the GPU has not reached. */
     _Atomic uint32_t marks;
     /* Marks did not come in time: nothing is bounded until they do. */
@@ -292,6 +292,8 @@ struct gate {
     /* Many calls are to be measured, since the daemon is learning what they take; and what is measured may include time that
      * other sessions had the GPU. */
     atomic_bool measures, has_company;
+    /* The program has put a function of the host into a stream. */
+    atomic_bool has_host_functions;
     /* Not 0: in one of the last PARALLEL_TAKES calls of in_flight_take_done(), several streams had work. */
     _Atomic uint16_t parallel;
     /* The least chance with which a stream's calls were measured then, of IN_FLIGHT_CHANCES: all streams' calls are in a slice

@@ -5,13 +5,20 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
+static void note_host_function(struct gate *gate)
+{
+    if (gate)
+        atomic_store_explicit(&gate->has_host_functions, true, memory_order_relaxed);
+}
+
 /* `stream`: the stream that the call means; NULL: the call does not say, or it means all of them. `what`: the value of enum
  * in_flight_wait if the call succeeds. */
-#define PARTS(symbol, stream, what, then, parameters, arguments)                                             \
+#define PARTS(symbol, stream, what, first, then, parameters, arguments)                                      \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
         struct gate *gate = gate_of();                                                                       \
+        first;                                                                                               \
         struct in_flight_entry *entry = gate ? in_flight_wait_begins(gate, stream) : NULL;                   \
         CUresult result = real(symbol) arguments;                                                            \
         if (entry)                                                                                           \
@@ -20,10 +27,10 @@
         return result;                                                                                       \
     }
 #define WAITS(symbol, stream, what, parameters, arguments)                                                   \
-    PARTS(symbol, stream, what, pool_charge_waited(), parameters, arguments)
+    PARTS(symbol, stream, what, (void)0, pool_charge_waited(), parameters, arguments)
 /* Work behind a function of the host begins when that has returned, and its time is not the GPU's. */
 #define CALLS_HOST(symbol, stream, parameters, arguments)                                                    \
-    PARTS(symbol, stream, HOST, (void)0, parameters, arguments)
+    PARTS(symbol, stream, HOST, note_host_function(gate), (void)0, parameters, arguments)
 /* A program that asks until the answer is yes has waited as well. */
 #define ASKS(symbol, stream, what, type)                                                                     \
     CUresult symbol(type asked)                                                                              \

@@ -44,7 +44,10 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
         atomic_load_explicit(&gate->captures, memory_order_relaxed))
         return;
     struct own_calls calls;
-    own_calls_begin(&calls, NULL);
+    /* An event belongs to the context in which it is made, which must be the stream's. Copies take streams of contexts that
+     * are not current. */
+    if (!own_calls_begin(&calls, in_flight_entry_context(entry)))
+        return;
     guard_lock(&entry->lock);
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     in_flight_settle(gate, entry, false);
@@ -69,9 +72,9 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
 /* Whether the call that was made is the last before a mark. Copies are bounded like other calls, but are not measured. */
 static bool is_mark_due(const struct in_flight_entry *entry, uint32_t what)
 {
-    if (what & GATE_APART)
+    if (what & GATE_COPIES_SYNC)
         return false;
-    if (what & GATE_COPIES)
+    if (what & GATE_COPIES_ASYNC)
         return in_flight_entry_unmarked(entry) >= work_estimate_chunk(&entry->estimate);
     return entry->left <= 1;
 }
@@ -83,8 +86,9 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
         return;
     if (entry->sampling)
         entry->returned_ns = monotonic_ns();
-    if (what & (GATE_APART | GATE_COPIES))
-        in_flight_entry_count_part(entry, what & GATE_APART ? &entry->apart : &entry->copies);
+    if (what & (GATE_COPIES_SYNC | GATE_COPIES_ASYNC))
+        in_flight_entry_count_part(entry,
+                                   what & GATE_COPIES_SYNC ? &entry->sync_copies : &entry->async_copies);
     in_flight_entry_count(entry);
     in_flight_end_quick(entry);
     if (!marks)
@@ -94,11 +98,11 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
     bool is_due = is_mark_due(entry, what), sampled = entry->sampling;
     if (is_due || is_hidden)
         follow_own(gate, entry, is_due);
-    if (what & GATE_APART) {
+    if (what & GATE_COPIES_SYNC) {
         in_flight_begin_burst(gate, entry, true);
         return;
     }
-    bool is_parting = (what & GATE_COPIES) && entry->burst == IN_FLIGHT_BURST_MEASURED;
+    bool is_parting = (what & GATE_COPIES_ASYNC) && entry->burst == IN_FLIGHT_BURST_MEASURED;
     entry->is_behind_copy |= is_parting && in_flight_calls_in_burst(entry) == 0;
     entry->sampling = false;
     if (is_due)
@@ -129,7 +133,7 @@ void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
 void in_flight_begin_part(struct gate *gate, struct in_flight_entry *entry, bool is_copy)
 {
     uint64_t unmarked = entry ? in_flight_entry_unmarked(entry) : 0;
-    if (unmarked && (in_flight_entry_unmarked_copies(entry) == unmarked) != is_copy)
+    if (unmarked && (in_flight_entry_unmarked_async_copies(entry) == unmarked) != is_copy)
         in_flight_end_chunk(gate, entry);
 }
 
@@ -141,9 +145,10 @@ struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream
         return NULL;
     struct in_flight_entry *entry = stream ? gate_entry(self, stream) : self->entry;
     guard_begin();
-    in_flight_begin_part(gate, entry, true);
+    if (in_flight_may_mark(gate, entry))
+        in_flight_begin_part(gate, entry, true);
     for (struct in_flight_entry *other = self->entries; other; other = other->next)
-        if (other != entry && other->is_in_slice)
+        if (other != entry && other->is_in_slice && in_flight_may_mark(gate, other))
             in_flight_end_chunk(gate, other);
     guard_end();
     return entry;

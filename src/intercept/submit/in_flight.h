@@ -56,7 +56,7 @@ void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry);
  * call, if there are only copies. */
 void in_flight_begin_part(struct gate *gate, struct in_flight_entry *entry, bool is_copy);
 
-/* Inside: a call was made. `marks`: it counts towards a mark, unless it is apart. `what`: bits of enum gate_inside. */
+/* Inside: a call was made. `marks`: it counts towards a mark, unless it is a synchronous copy. `what`: bits of enum gate_inside. */
 void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t what);
 
 /* Outside: around a call that waits for this thread's stream. `stream` NULL: the stream to which the thread submitted last.
@@ -84,11 +84,22 @@ void in_flight_wait_for_nameless(struct gate *gate);
  * cuStreamIsCapturing). */
 bool in_flight_is_capturing(CUstream stream);
 
+/* The context of the stream; of a default stream, the current one. NULL: there is none. */
+CUcontext in_flight_stream_context(CUstream stream);
+
 void in_flight_thread_ended(int32_t tid);
 
 /* --- For others ------------------------------------------------------------------------------------ */
 
-/* Under the gate's lock: put an event behind all work that has none. */
+/* Whether a mark may stand in the entry's stream that neither precedes nor follows a call of the program's at once. What is put
+ * into the legacy stream waits for all blocking streams of the context, and what they get later waits for it (CUDA programming
+ * guide, "Default stream"). So nothing is put there that the program does not put there, if another stream has work, which may
+ * wait for something that this thread is about to do. `entry` NULL: true. */
+bool in_flight_may_mark(const struct gate *gate, const struct in_flight_entry *entry);
+
+/* Under the gate's lock, before a capture begins: note which work in legacy streams is done. */
+void in_flight_look_at_legacy(struct gate *gate);
+/* Under the gate's lock: put an event behind all work that has none, where one may stand. */
 void in_flight_follow_all(struct gate *gate);
 
 /* Whether there is work that is not known to be done. Does not ask the driver. */

@@ -7,6 +7,37 @@
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
+/* Whether other streams of the entry's context have work that is not known to be done. */
+static bool has_work_beside(const struct gate *gate, const struct in_flight_entry *entry)
+{
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    CUcontext context = in_flight_entry_context(entry);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct in_flight_entry *other = &gate->entries[i];
+        if (other != entry && in_flight_entry_context(other) == context && in_flight_entry_is_open(other))
+            return true;
+    }
+    return false;
+}
+
+bool in_flight_may_mark(const struct gate *gate, const struct in_flight_entry *entry)
+{
+    return !entry || atomic_load_explicit(&entry->stream, memory_order_relaxed) != CU_STREAM_LEGACY ||
+           (!atomic_load_explicit(&gate->has_host_functions, memory_order_relaxed) &&
+            !has_work_beside(gate, entry));
+}
+
+void in_flight_look_at_legacy(struct gate *gate)
+{
+    uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
+    struct own_calls calls;
+    own_calls_begin(&calls, NULL);
+    for (uint32_t i = 0; i < count; i++)
+        if (atomic_load_explicit(&gate->entries[i].stream, memory_order_relaxed) == CU_STREAM_LEGACY)
+            in_flight_entry_ask(gate, &gate->entries[i]);
+    own_calls_end(&calls);
+}
+
 void in_flight_follow_all(struct gate *gate)
 {
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
@@ -16,7 +47,8 @@ void in_flight_follow_all(struct gate *gate)
         struct in_flight_entry *entry = &gate->entries[i];
         CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
         if (stream && !in_flight_entry_is_covered(entry) && !in_flight_is_capturing(stream) &&
-            (stream != CU_STREAM_PER_THREAD || in_flight_entry_is_own(entry)))
+            (stream != CU_STREAM_PER_THREAD || in_flight_entry_is_own(entry)) &&
+            in_flight_may_mark(gate, entry))
             in_flight_entry_follow_other(gate, entry);
     }
     own_calls_end(&calls);
@@ -295,7 +327,7 @@ static void drop_capture(struct gate *gate, CUstream stream, CUcontext context)
 {
     for (unsigned i = 0; i < GATE_CAPTURES; i++) {
         struct gate_capture *capture = &gate->capturing[i];
-        if (!capture->stream || (capture->stream != stream && capture->context != context))
+        if (!capture->stream || (capture->stream != stream && (!context || capture->context != context)))
             continue;
         *capture = (struct gate_capture){0};
         atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);

@@ -23,18 +23,18 @@
 
 /* How many calls come in SAMPLE_EVERY_NS, as counted in the last stretch that was at least so long. If more come in the
  * current stretch, a part of these counts at once. */
-static uint32_t calls_of_late(struct in_flight_entry *entry)
+static uint32_t recent_calls(struct in_flight_entry *entry)
 {
     uint64_t now_ns = monotonic_ns(), passed_ns = now_ns - entry->counted_ns;
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     uint64_t calls = submitted - entry->counted_at;
     if (passed_ns >= SAMPLE_EVERY_NS) {
-        entry->calls_of_late = calls * SAMPLE_EVERY_NS / passed_ns;
+        entry->recent_calls = calls * SAMPLE_EVERY_NS / passed_ns;
         entry->counted_at = submitted;
         entry->counted_ns = now_ns;
         calls = 0;
     }
-    calls = calls / PART_OF_BURST > entry->calls_of_late ? calls / PART_OF_BURST : entry->calls_of_late;
+    calls = calls / PART_OF_BURST > entry->recent_calls ? calls / PART_OF_BURST : entry->recent_calls;
     return calls < 1 ? 1 : calls < IN_FLIGHT_CALLS_MOST ? (uint32_t)calls : IN_FLIGHT_CALLS_MOST;
 }
 
@@ -74,7 +74,7 @@ static bool is_chosen(struct gate *gate, struct in_flight_entry *entry, uint64_t
  * always room for another mark. */
 static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *entry, bool grows)
 {
-    uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = calls_of_late(entry);
+    uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = recent_calls(entry);
     if (atomic_load_explicit(&gate->parallel, memory_order_relaxed))
         calls = 1 + calls / MORE_IF_PARALLEL;
     if (atomic_load_explicit(&gate->measures, memory_order_relaxed))

@@ -6,7 +6,11 @@
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
-static CUcontext context_of(CUstream stream)
+/* A thread makes entries anew, instead of taking further places, where so many of all places are taken and it has so many. */
+#define PLACES_MANY (IN_FLIGHT_ENTRIES / 4 * 3)
+#define OWN_MANY 16u
+
+CUcontext in_flight_stream_context(CUstream stream)
 {
     CUcontext context = NULL;
     if (in_flight_is_default(stream))
@@ -52,19 +56,35 @@ void in_flight_entry_drop_events(struct in_flight_entry *entry)
     atomic_store_explicit(&entry->marks, 0, memory_order_relaxed);
 }
 
-/* Under the gate's lock: an entry of this thread whose stream was destroyed and whose work is done, or a new entry. */
+/* Of this thread's entries, one whose work is done, and whose stream was destroyed unless `any`. */
+static struct in_flight_entry *find_idle(struct gate *gate, bool any)
+{
+    struct in_flight_entry *entry = gate_self.entries;
+    while (entry && ((!any && atomic_load_explicit(&entry->stream, memory_order_relaxed)) ||
+                     !in_flight_entry_ask(gate, entry)))
+        entry = entry->next;
+    return entry;
+}
+
+/* Whether this thread leaves the places that are still free to others. */
+static bool leaves_places(const struct gate *gate)
+{
+    unsigned own = 0;
+    for (const struct in_flight_entry *at = gate_self.entries; at && own < OWN_MANY; at = at->next)
+        own++;
+    return own == OWN_MANY && atomic_load_explicit(&gate->entry_count, memory_order_relaxed) >= PLACES_MANY;
+}
+
+/* Under the gate's lock: an entry of this thread that is not needed any more, or a new entry. NULL: there is none. */
 static struct in_flight_entry *free_entry(struct gate *gate)
 {
     struct gate_self *self = &gate_self;
-    struct in_flight_entry *entry = self->entries;
-    while (entry &&
-           (atomic_load_explicit(&entry->stream, memory_order_relaxed) || !in_flight_entry_ask(gate, entry)))
-        entry = entry->next;
+    struct in_flight_entry *entry = find_idle(gate, leaves_places(gate));
     if (entry)
         return entry;
     entry = take_place(gate, atomic_load_explicit(&self->thread->tid, memory_order_relaxed));
     if (!entry)
-        return NULL;
+        return find_idle(gate, true);
     entry->next = self->entries;
     self->entries = entry;
     return entry;
@@ -92,11 +112,11 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     entry->bursts_told = atomic_load_explicit(&entry->bursts, memory_order_relaxed);
     entry->is_behind_copy = entry->is_parted = false;
     in_flight_forget_late_of(entry);
-    atomic_store_explicit(&entry->apart.covered,
-                          atomic_load_explicit(&entry->apart.made, memory_order_relaxed),
+    atomic_store_explicit(&entry->sync_copies.covered,
+                          atomic_load_explicit(&entry->sync_copies.made, memory_order_relaxed),
                           memory_order_relaxed);
-    atomic_store_explicit(&entry->copies.covered,
-                          atomic_load_explicit(&entry->copies.made, memory_order_relaxed),
+    atomic_store_explicit(&entry->async_copies.covered,
+                          atomic_load_explicit(&entry->async_copies.made, memory_order_relaxed),
                           memory_order_relaxed);
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     atomic_store_explicit(&entry->varies, 0, memory_order_relaxed);
@@ -124,7 +144,7 @@ static struct in_flight_entry *new_entry(struct gate *gate, CUstream stream)
 {
     struct own_calls calls;
     own_calls_begin(&calls, NULL);
-    CUcontext context = context_of(stream);
+    CUcontext context = in_flight_stream_context(stream);
     guard_lock(&gate->lock);
     struct in_flight_entry *entry = context ? make_entry(gate, stream, context) : NULL;
     guard_unlock(&gate->lock);
@@ -139,7 +159,7 @@ struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
     if (entry)
         return entry;
     if (in_flight_is_default(stream)) {
-        self->context = context_of(stream);
+        self->context = in_flight_stream_context(stream);
         entry = gate_find_entry(self, stream);
     }
     if (!entry)

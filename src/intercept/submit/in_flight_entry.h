@@ -28,17 +28,17 @@ static inline bool in_flight_entry_is_open(const struct in_flight_entry *entry)
     return !in_flight_entry_is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed);
 }
 
-/* How many calls are not covered; and how many of these are copies. */
+/* How many calls are not covered; and how many of these are asynchronous copies. */
 static inline uint64_t in_flight_entry_unmarked(const struct in_flight_entry *entry)
 {
     return atomic_load_explicit(&entry->submitted, memory_order_relaxed) -
            atomic_load_explicit(&entry->covered, memory_order_relaxed);
 }
 
-static inline uint64_t in_flight_entry_unmarked_copies(const struct in_flight_entry *entry)
+static inline uint64_t in_flight_entry_unmarked_async_copies(const struct in_flight_entry *entry)
 {
-    return atomic_load_explicit(&entry->copies.made, memory_order_acquire) -
-           atomic_load_explicit(&entry->copies.covered, memory_order_relaxed);
+    return atomic_load_explicit(&entry->async_copies.made, memory_order_acquire) -
+           atomic_load_explicit(&entry->async_copies.covered, memory_order_relaxed);
 }
 
 /* Whether this thread owns the entry. */

@@ -35,10 +35,10 @@ uint64_t in_flight_entry_pieces(const struct in_flight_entry *entry)
 
 uint64_t in_flight_entry_computing(const struct in_flight_entry *entry)
 {
-    uint64_t copies = in_flight_entry_unmarked_copies(entry), pieces = in_flight_entry_pieces(entry);
+    uint64_t copies = in_flight_entry_unmarked_async_copies(entry), pieces = in_flight_entry_pieces(entry);
     uint32_t marks = atomic_load_explicit(&entry->marks, memory_order_relaxed);
     for (uint32_t i = 0; i < marks; i++)
-        copies += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].copies;
+        copies += entry->ring[(entry->first + i) % IN_FLIGHT_MARKS].async_copies;
     return pieces > copies ? pieces - copies : 0;
 }
 
@@ -134,8 +134,8 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
                              : !entry->is_parted && (is_behind || (was_behind && !entry->recorded_late));
     entry->is_parted = false;
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
-    mark->apart = cover(&entry->apart, mark->pieces);
-    mark->copies = cover(&entry->copies, mark->pieces - mark->apart);
+    mark->sync_copies = cover(&entry->sync_copies, mark->pieces);
+    mark->async_copies = cover(&entry->async_copies, mark->pieces - mark->sync_copies);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     atomic_store_explicit(&entry->marks, marks + 1, memory_order_relaxed);
     return true;
@@ -207,7 +207,7 @@ bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns)
 static uint64_t measured_ns(struct in_flight_entry *entry, const struct in_flight_mark *mark)
 {
     double ns = 0;
-    if (!mark->queued || mark->apart ||
+    if (!mark->queued || mark->sync_copies ||
         !in_flight_elapsed_ns(in_flight_mark_before(entry)->event, mark->event, &ns) || !(ns > 0))
         return 0;
     return (uint64_t)ns > mark->lead_ns ? (uint64_t)ns - mark->lead_ns : 1;
@@ -243,21 +243,21 @@ void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_
     counts->told[place].waited_ns += waited_ns;
 }
 
-/* How many calls stand between the mark before and this one, without those that are apart. */
+/* How many calls stand between the mark before and this one, without synchronous copies. */
 static uint32_t work_of(const struct in_flight_mark *mark)
 {
-    return mark->pieces - mark->apart;
+    return mark->pieces - mark->sync_copies;
 }
 
 /* A mark is reached: learn from the time that its pieces took. `watched`: a moment ago, it was not reached. */
 static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
                   uint64_t now_ns, bool watched)
 {
-    uint64_t pieces = work_of(mark), computing = pieces - mark->copies, measured = measured_ns(entry, mark),
-             took_ns = measured;
+    uint64_t pieces = work_of(mark), computing = pieces - mark->async_copies,
+             measured = measured_ns(entry, mark), took_ns = measured;
     /* If the GPU's clock does not tell, take our own: the GPU began with the pieces when it was seen to end what was before
      * them, or when they came to an idle stream. */
-    bool follows = mark->queued && !mark->sample && !mark->apart;
+    bool follows = mark->queued && !mark->sample && !mark->sync_copies;
     uint64_t began_ns = follows ? entry->reached_ns : mark->recorded_ns;
     if (!took_ns && watched && (follows ? entry->reached_watched : mark->pieces == 1) && now_ns > began_ns)
         took_ns = now_ns - began_ns;
@@ -265,7 +265,7 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     entry->reached_watched = watched;
     if (!pieces)
         return;
-    bool counts = measured && computing && !mark->is_skipped && !mark->copies;
+    bool counts = measured && computing && !mark->is_skipped && !mark->async_copies;
     uint64_t waited_ns = counts ? waited_for_others_ns(gate, entry, mark, now_ns) : 0;
     if (computing)
         in_flight_count_done(entry, computing, counts ? measured : 0, waited_ns, mark->place);
@@ -341,8 +341,8 @@ static bool is_finished(struct gate *gate, struct in_flight_entry *entry)
     if (!is_reached(gate, entry))
         return false;
     uint64_t calls = submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed);
-    calls -= cover(&entry->apart, calls);
-    calls -= cover(&entry->copies, calls);
+    calls -= cover(&entry->sync_copies, calls);
+    calls -= cover(&entry->async_copies, calls);
     in_flight_count_done(entry, calls, 0, 0, IN_FLIGHT_WITHIN);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);
     return true;

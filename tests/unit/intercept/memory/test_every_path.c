@@ -11,6 +11,7 @@
 #include "cuda/array_size.h"
 #include "fake_more.h"
 #include "fixture.h"
+#include "intercept/submit/gate.h"
 
 /* Things of the fake driver that are no memory go too. */
 static int destroy_everything(void **state)
@@ -201,6 +202,49 @@ static void memory_of_a_green_context_goes_with_the_primary_one(void **state)
     real(cuCtxPushCurrent_v2)(context);
 }
 
+static void no_agent(void)
+{
+}
+
+/* What the gate knows of work on the context's default stream, which is not known to be done. */
+static struct in_flight_entry *enter_work(struct gate *gate, CUcontext of)
+{
+    struct in_flight_entry *entry = &gate->entries[gate->entry_count++];
+    entry->tid = 1;
+    entry->context = of;
+    entry->stream = CU_STREAM_LEGACY;
+    entry->submitted++;
+    return entry;
+}
+
+static bool is_forgotten(const struct in_flight_entry *entry)
+{
+    return !entry->context && !entry->stream && entry->covered == entry->submitted;
+}
+
+static void the_gate_forgets_the_work_of_contexts_that_go_with_a_green_one(void **state)
+{
+    CUgreenCtx green, second;
+    struct gate *gate = gate_in(private_get());
+    assert_true(gate_make(gate, no_agent));
+    gate_open(gate, GATE_FREE);
+    assert_int_equal(cuGreenCtxCreate(&green, NULL, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(cuGreenCtxCreate(&second, NULL, 0, 0), CUDA_SUCCESS);
+    CUcontext primary;
+    assert_int_equal(real(cuDevicePrimaryCtxRetain)(&primary, 0), CUDA_SUCCESS);
+    real(cuDevicePrimaryCtxRelease_v2)(0);
+    const struct in_flight_entry *of_green = enter_work(gate, (CUcontext)green),
+                                 *of_second = enter_work(gate, (CUcontext)second),
+                                 *of_primary = enter_work(gate, primary);
+    assert_int_equal(cuGreenCtxDestroy(green), CUDA_SUCCESS);
+    assert_true(is_forgotten(of_green));
+    assert_false(is_forgotten(of_second) || is_forgotten(of_primary));
+    assert_int_equal(cuGreenCtxDestroy(second), CUDA_SUCCESS);
+    assert_true(is_forgotten(of_second) && is_forgotten(of_primary));
+    gate_end(gate);
+    real(cuCtxPushCurrent_v2)(context);
+}
+
 /* --- Pools of the program's own -------------------------------------------------------------------- */
 
 static const CUmemPoolProps pool_on_device = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -301,6 +345,7 @@ int main(void)
         TEST(a_raised_limit_is_charged_by_what_it_adds),
         TEST(a_context_ends_with_its_last_detach),
         TEST(memory_of_a_green_context_goes_with_the_primary_one),
+        TEST(the_gate_forgets_the_work_of_contexts_that_go_with_a_green_one),
         TEST(a_pool_of_ones_own_is_charged_by_what_it_reserves),
         TEST(a_destroyed_pool_is_charged_until_its_last_allocation_goes),
         TEST(a_pool_of_ones_own_is_charged_also_in_no_context_and_the_next_one),

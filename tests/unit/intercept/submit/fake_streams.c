@@ -44,6 +44,7 @@ static _Thread_local CUcontext current;
 struct fake_event events[8192];
 static atomic_uint event_count = 1;
 atomic_uint timed_records, untimed_records, untimed_events, stream_questions, legacy_questions;
+atomic_uint legacy_records, foreign_records;
 _Thread_local bool jumps_out;
 sigjmp_buf way_out;
 struct gate *gate;
@@ -51,7 +52,7 @@ struct gate *gate;
 unsigned number(CUstream stream)
 {
     uintptr_t value = (uintptr_t)stream;
-    return (unsigned)(value >= 0x1000 ? value - 0x1000 : 32 + value);
+    return (unsigned)(value >= 0x1000 ? (value - 0x1000) % STREAMS : 32 + value);
 }
 
 CUresult submit_any(void)
@@ -123,7 +124,7 @@ static CUresult stream_context(CUstream stream, CUcontext *context)
 {
     (void)stream;
     context_questions++;
-    *context = CONTEXT(1);
+    *context = STREAMS_CONTEXT;
     return CUDA_SUCCESS;
 }
 
@@ -178,6 +179,7 @@ static CUresult create_event(CUevent *event, unsigned flags)
 {
     unsigned made = atomic_fetch_add(&event_count, 1);
     events[made].has_timing = !(flags & CU_EVENT_DISABLE_TIMING);
+    events[made].context = current;
     untimed_events += !events[made].has_timing;
     *event = (CUevent)(uintptr_t)made;
     return CUDA_SUCCESS;
@@ -191,7 +193,13 @@ static CUresult destroy_event(CUevent event)
 
 static CUresult record_event(CUevent event, CUstream stream)
 {
+    bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+    if (events[(uintptr_t)event].context != (is_default ? current : STREAMS_CONTEXT)) {
+        foreign_records++;
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
+    legacy_records += stream == CU_STREAM_LEGACY;
     events[(uintptr_t)event].stream = stream;
     events[(uintptr_t)event].at = put[number(stream)];
     events[(uintptr_t)event].recorded_ns = monotonic_ns();
@@ -262,6 +270,8 @@ int open_gate(void **state)
         done[i] = UINT64_MAX;
     cuCtxSetCurrent(CONTEXT(1));
     gate_open(gate, GATE_FREE);
+    gate->has_host_functions = false;
+    foreign_records = 0;
     return in_flight_is_finished(gate) ? 0 : -1;
 }
 

@@ -17,8 +17,11 @@
 #define STREAMS 64u
 #define PATIENCE_NS UINT64_C(20000000000)
 #define MS UINT64_C(1000000)
+/* Of more streams than STREAMS, several have one queue. */
 #define STREAM(n) ((CUstream)(uintptr_t)(0x1000 + (n)))
 #define CONTEXT(n) ((CUcontext)(uintptr_t)(0x100000 * (n)))
+#define STREAMS_CONTEXT                                                                                      \
+    CONTEXT(1) /* of all streams but the default ones, of which each context has its own */
 
 extern struct gate *gate;
 
@@ -41,6 +44,7 @@ extern atomic_uint pokes; /* of the agent */
 extern atomic_uint context_questions; /* that a launch can do without */
 struct fake_event {
     CUstream stream;
+    CUcontext context;
     bool has_timing;
     _Atomic uint64_t at;
     _Atomic uint64_t recorded_ns;
@@ -49,6 +53,9 @@ struct fake_event {
 extern struct fake_event events[8192];
 /* Of both kinds; and questions about streams, and of these about the legacy one. */
 extern atomic_uint timed_records, untimed_records, untimed_events, stream_questions, legacy_questions;
+extern atomic_uint legacy_records; /* of both kinds, in the legacy stream */
+extern atomic_uint
+    foreign_records; /* that the driver refused, as the event is of another context than the stream */
 /* The next launch of this thread is jumped out of, as by a handler of a signal. */
 extern _Thread_local bool jumps_out;
 extern sigjmp_buf way_out;

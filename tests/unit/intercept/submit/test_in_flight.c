@@ -52,6 +52,22 @@ static void a_default_stream_belongs_to_the_current_context(void **state)
     assert_ptr_not_equal(found[0], found[1]);
 }
 
+/* A copy takes the stream of a context that is not current, and may be the stream's first call. */
+static void a_mark_is_an_event_of_its_streams_context(void **state)
+{
+    (void)state;
+    work_stays();
+    gate_open(gate, GATE_PACED);
+    cuCtxSetCurrent(CONTEXT(2));
+    cuMemsetD8Async(0, 0, 1, STREAM(7));
+    cuCtxSetCurrent(CONTEXT(1));
+    launch_on(STREAM(7));
+    assert_int_equal(foreign_records, 0);
+    assert_false(in_flight_is_finished(gate));
+    done[7] = UINT64_MAX;
+    assert_true(in_flight_is_finished(gate));
+}
+
 static void a_destroyed_streams_work_is_waited_for(void **state)
 {
     (void)state;
@@ -71,6 +87,19 @@ static void a_destroyed_contexts_work_is_not_asked_about(void **state)
     assert_false(in_flight_is_finished(gate));
     agent_leave_context(CONTEXT(1));
     assert_true(in_flight_is_finished(gate));
+}
+
+/* Which need not be current when it begins. */
+static void a_capture_ends_with_the_context_of_its_stream(void **state)
+{
+    (void)state;
+    cuCtxSetCurrent(CONTEXT(2));
+    cuStreamBeginCapture_v2(STREAM(3), CU_STREAM_CAPTURE_MODE_RELAXED);
+    agent_leave_context(CONTEXT(2));
+    assert_int_equal(gate->captures, 1);
+    agent_leave_context(STREAMS_CONTEXT);
+    assert_int_equal(gate->captures, 0);
+    capturing[3] = false;
 }
 
 static atomic_uint submitted;
@@ -479,6 +508,54 @@ static void copy_and_wait(CUstream stream)
 {
     (void)stream;
     cuMemcpyDtoH_v2(NULL, 0, 4);
+}
+
+/* Whether waits add marks to bursts in the legacy stream. */
+static bool has_marks_before_waits(void)
+{
+    unsigned marks = 0, at = number(CU_STREAM_LEGACY);
+    piece_ms = 0.05f;
+    done[at] = UINT64_MAX;
+    for (unsigned i = 0; i < 4; i++) /* until it is known about how long one takes */
+        launch_on(CU_STREAM_LEGACY);
+    in_flight_is_finished(gate);
+    done[at] = put[at];
+    calls_in_burst = 12;
+    for (unsigned burst = 0; burst < 400; burst++) {
+        stands_ns += MS;
+        for (unsigned i = 0; i < calls_in_burst; i++)
+            launch_on(CU_STREAM_LEGACY);
+        legacy_records = 0;
+        cuStreamSynchronize(CU_STREAM_LEGACY);
+        marks += legacy_records;
+        done[at] = put[at];
+        in_flight_is_finished(gate);
+        in_flight_take_done(gate);
+    }
+    done[at] = UINT64_MAX;
+    return marks > 0;
+}
+
+/* It would wait for that work, and what other streams get from then on for it. That work may be waiting for this thread. */
+static void beside_other_work_no_wait_puts_a_mark_into_the_legacy_stream(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    assert_true(has_marks_before_waits());
+    put[21] = done[21] = 0;
+    launch_on(STREAM(21));
+    assert_false(has_marks_before_waits());
+    done[number(CU_STREAM_LEGACY)] = put[number(CU_STREAM_LEGACY)];
+    launch_on(CU_STREAM_LEGACY);
+    legacy_records = 0;
+    cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED);
+    assert_int_equal(legacy_records, 0);
+    cuStreamEndCapture(STREAM(11), &graph);
+    done[21] = done[number(CU_STREAM_LEGACY)] = UINT64_MAX;
+    assert_true(in_flight_is_finished(gate));
+    assert_true(has_marks_before_waits());
+    cuLaunchHostFunc(STREAM(22), NULL, NULL);
+    assert_false(has_marks_before_waits());
 }
 
 /* It takes no GPU time from others, and what is measured of the calls before it ends before it. */
@@ -1222,6 +1299,20 @@ static void a_gap_is_no_rest_before_it_is_as_long_as_one(void **state)
 
 /* Two processes may wait for each other's kernels: what did not drain says nothing of how long pieces are, and patience
  * that grows with it would grow for ever. */
+/* As of threads that take streams from a pool in turn. After this test no place is free. */
+static void a_thread_with_more_streams_than_places_takes_those_of_streams_without_work(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < IN_FLIGHT_ENTRIES + 100; i++)
+        launch_on(STREAM(STREAMS + i));
+    work_stays();
+    launch_on(STREAM(3 * IN_FLIGHT_ENTRIES + 5));
+    assert_false(in_flight_is_finished(gate));
+    done[5] = put[5];
+    assert_true(in_flight_is_finished(gate));
+    assert_true(gate->entry_count < IN_FLIGHT_ENTRIES); /* the other places are for other threads */
+}
+
 static void what_did_not_drain_makes_nobody_more_patient(void **state)
 {
     (void)state;
@@ -1254,8 +1345,10 @@ int main(void)
         TEST(unmarked_work_is_found_by_asking_its_stream),
         TEST(streams_that_come_and_go_take_no_more_places_than_there_are_at_once),
         TEST(a_default_stream_belongs_to_the_current_context),
+        TEST(a_mark_is_an_event_of_its_streams_context),
         TEST(a_destroyed_streams_work_is_waited_for),
         TEST(a_destroyed_contexts_work_is_not_asked_about),
+        TEST(a_capture_ends_with_the_context_of_its_stream),
         TEST(a_paced_stream_has_two_pieces_before_it),
         TEST(who_is_held_and_late_for_it_may_run_ahead_further),
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
@@ -1265,6 +1358,7 @@ int main(void)
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
         MEASURES(calls_that_differ_are_all_measured_where_they_have_no_company),
+        MEASURES(beside_other_work_no_wait_puts_a_mark_into_the_legacy_stream),
         MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
         MEASURES(a_copy_to_the_gpu_is_none_of_the_calls),
         MEASURES(copies_to_the_gpu_are_before_it_like_other_calls),
@@ -1298,6 +1392,7 @@ int main(void)
         MEASURES(who_holds_still_with_work_at_the_gate_does_not_rest),
         MEASURES(a_gap_is_no_rest_before_it_is_as_long_as_one),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
+        TEST(a_thread_with_more_streams_than_places_takes_those_of_streams_without_work),
     };
     return cmocka_run_group_tests(tests, make_gate, NULL);
 }
