@@ -179,11 +179,12 @@ const struct cli_verb verb_usage = {
     .name = "usage",
     .summary = "say how much GPU time and memory sessions, users or GPUs used",
     .text =
-        "The daemon keeps a month, in minutes after the first day. You see your own sessions; root sees "
-        "all. GiB-HOURS is memory held times how long; PEAK the most at any moment; ACTIVE how long there "
-        "was a process; WAITED how long threads waited for turns, all together; DENIED counts refused "
-        "allocations. GPU time is what the scheduler measured while shares counted, else NVML's figure, "
-        "marked ~.",
+        "The daemon keeps as many days as history-days of gpuslice.conf says (31), in minutes after the "
+        "first "
+        "day. You see your own sessions; root sees all. GiB-HOURS is memory held times how long; PEAK the "
+        "most at any moment; ACTIVE how long there was a process; WAITED how long threads waited for turns, "
+        "all together; DENIED counts refused allocations. GPU time is what the scheduler measured while "
+        "shares counted, else NVML's figure, marked ~.",
     .examples = "  gpuslice usage --since 7d --by user\n  gpuslice usage --since 1h --csv > usage.csv",
     .options = options,
     .act = act,

@@ -1,5 +1,5 @@
-/* history.h - how much sessions and GPUs used over time: one sample of each per second, kept in a file of its own for a
- * month and within a bound of bytes (samples.h, history_file.h).
+/* history.h - how much sessions and GPUs used over time: one sample of each per second, kept in a file of its own for
+ * `history-days` and within a bound of bytes (samples.h, history_file.h).
  *
  * The loop takes samples and adds them up; a helper thread writes and reads the file. If the daemon is killed, what it has
  * not written yet is lost: HISTORY_FLUSH_SECONDS at most. */

@@ -246,7 +246,7 @@ int history_file_prune(struct history_file *file, int64_t now, const struct hist
 {
     int result = 0;
     for (int level = 0; level < SAMPLES_LEVELS && result == 0; level++) {
-        int64_t kept = samples_levels[level].kept_seconds + KEPT_LONGER_SECONDS;
+        int64_t kept = (int64_t)samples_levels[level].kept_seconds + KEPT_LONGER_SECONDS;
         if (kept > (int64_t)bounds->days * DAY_SECONDS)
             kept = (int64_t)bounds->days * DAY_SECONDS;
         result = execute(file,

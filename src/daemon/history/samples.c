@@ -11,7 +11,7 @@
 const struct samples_level_times samples_levels[SAMPLES_LEVELS] = {
     [SAMPLES_SECONDS] = {1, HOUR_SECONDS},
     [SAMPLES_TENS] = {10, DAY_SECONDS},
-    [SAMPLES_MINUTES] = {60, 31 * DAY_SECONDS},
+    [SAMPLES_MINUTES] = {60, UINT32_MAX},
 };
 
 bool sample_is_nothing(const struct sample *sample)

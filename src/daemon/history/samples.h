@@ -12,7 +12,7 @@
 
 enum samples_level { SAMPLES_SECONDS, SAMPLES_TENS, SAMPLES_MINUTES, SAMPLES_LEVELS };
 
-/* The length of a level's ticks, and for how long they are kept. */
+/* The length of a level's ticks, and for how long they are kept; UINT32_MAX: as long as anything is. */
 struct samples_level_times {
     uint32_t step_seconds, kept_seconds;
 };

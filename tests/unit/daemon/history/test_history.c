@@ -186,6 +186,19 @@ static void each_moment_counts_once_whatever_levels_know_it(void **state)
     assert_float_equal(usage_of(world, NOON - 3600, NOON, 0, "gpu_seconds"), -1, 0);
 }
 
+static void minutes_are_kept_for_as_many_days_as_are_asked_for(void **state)
+{
+    struct world *world = *state;
+    struct history_bounds bounds = {UINT64_MAX, 365};
+    put_series(world, 1, "aaaaaaaaaaaa", 1000);
+    put_seconds(world, 1, NOON, 3600, 1024);
+    assert_int_equal(history_file_prune(world->file, NOON + 364 * 86400, &bounds, NULL), 0);
+    assert_float_equal(usage_of(world, NOON - 3600, NOON, 0, "gpu_seconds"), 1800, 0.001);
+    assert_int_equal(history_file_step(world->file, NOON - 3600, NOON), 60);
+    assert_int_equal(history_file_prune(world->file, NOON + 366 * 86400, &bounds, NULL), 0);
+    assert_float_equal(usage_of(world, NOON - 3600, NOON, 0, "gpu_seconds"), -1, 0);
+}
+
 static void a_user_sees_no_other_users_sessions(void **state)
 {
     struct world *world = *state;
@@ -290,6 +303,8 @@ int main(void)
         cmocka_unit_test(a_row_that_was_cut_or_overwritten_ends_there),
         cmocka_unit_test(a_sum_has_the_mean_of_bytes_the_most_and_all_the_time),
         cmocka_unit_test_setup_teardown(each_moment_counts_once_whatever_levels_know_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(minutes_are_kept_for_as_many_days_as_are_asked_for, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(a_user_sees_no_other_users_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_plot_has_null_where_no_daemon_ran, set_up, tear_down),
         cmocka_unit_test_setup_teardown(peaks_of_sessions_of_one_user_add_up_within_a_moment, set_up,
