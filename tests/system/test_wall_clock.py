@@ -8,7 +8,7 @@ import time
 import pytest
 
 from conftest import MIB, wait_for
-from test_quota import OK, OUT_OF_MEMORY, Puppet
+from test_quota import OK, OUT_OF_MEMORY, Puppet, in_session, start  # noqa: F401 - a fixture
 from test_shares import start_clock
 from workers import Worker
 
@@ -100,6 +100,21 @@ def test_the_history_goes_on_when_the_clock_is_set_back(daemon, clock):
     wait_for(lambda: last_second() < before - HOUR_S, "the first second of the other day")
     first = last_second()
     wait_for(lambda: last_second() > first, "the next one")
+
+
+def test_a_session_that_was_idle_for_longer_than_the_history_is_in_it_again_when_it_works(daemon, clock, start):
+    session = make(daemon, "idle", 80 * DAY_S)
+
+    def history():
+        return daemon.request("GET", "/v1/history?since=60s")[1]
+    before = wait_for(lambda: (shown := history())["gpus"] and shown["to_seconds"], "a first second")
+    clock.set_ahead(40 * DAY_S)
+    # What is too old goes with the first sample of the new day, before a question of a later second is answered.
+    first = wait_for(lambda: (end := history()["to_seconds"]) > before + 39 * DAY_S and end, "the first second of the other day")
+    wait_for(lambda: history()["to_seconds"] > first, "the next one")
+    start(in_session(daemon, session)).get("alloc", MIB)
+    wait_for(lambda: any(line["name"] == "idle" and line["used_bytes"][-1] == MIB for line in history()["sessions"]), "a sample of it")
+    assert history()["gpus"]
 
 
 @pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime")

@@ -328,7 +328,7 @@ static void begin_pass(struct history *history)
         return;
     if (milliseconds > TICK_MS_MAX)
         milliseconds = TICK_MS_MAX;
-    history->last_at = now;
+    history->last_at = history->lines.at = now;
     history->last_ms = now_ms;
     for (int level = 0; level < SAMPLES_LEVELS; level++)
         history->levels[level].milliseconds += milliseconds;
@@ -407,7 +407,7 @@ int history_start(struct daemon *daemon, struct error *error)
     history->daemon = daemon;
     history->lines.daemon = daemon;
     history->ticks_end = &history->ticks;
-    history->last_at = history->flushed_at = nearest_second();
+    history->last_at = history->lines.at = history->flushed_at = nearest_second();
     history->last_ms = monotonic_ns() / 1000000;
     snprintf(path, sizeof(path), "%s/history.db", daemon->paths.state_dir);
     struct error why;

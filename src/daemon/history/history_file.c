@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -18,6 +17,8 @@
 /* Ticks are kept a little longer than their level says, because a question about that whole time is read a moment
  * later. */
 #define KEPT_LONGER_SECONDS 120
+/* No series is removed before its last tick, which ends less than this after the series was written. */
+#define SERIES_KEPT_LONGER_SECONDS (2 * HISTORY_PUT_SECONDS)
 /* If the file is too large, which part of the rows of the level that takes most goes at once. */
 #define PRUNED_PART 8
 /* A tick's key: its level in the high bits, its end in the low ones. */
@@ -31,11 +32,11 @@ static const char schema[] =
     "NULL);"
     "PRAGMA user_version=1;";
 
-enum { PUT_SERIES, PUT_TICK, TOUCH_SERIES, READ_TICKS, STATEMENTS };
+enum { PUT_SERIES, PUT_TICK, READ_TICKS, STATEMENTS };
 static const char *const texts[STATEMENTS] = {
-    [PUT_SERIES] = "INSERT INTO series VALUES(?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name",
+    [PUT_SERIES] = "INSERT INTO series VALUES(?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
+                   " last_at=excluded.last_at",
     [PUT_TICK] = "INSERT OR REPLACE INTO ticks VALUES(?,?,?)",
-    [TOUCH_SERIES] = "UPDATE series SET last_at=? WHERE id=?",
     [READ_TICKS] = "SELECT key, milliseconds, samples FROM ticks WHERE key>? AND key<=? ORDER BY key",
 };
 
@@ -167,22 +168,8 @@ static bool put_series(struct history_file *file, const struct history_series *s
     sqlite3_bind_text(put, 3, series->name, -1, SQLITE_STATIC);
     sqlite3_bind_int64(put, 4, series->owner);
     sqlite3_bind_text(put, 5, series->gpu_uuid, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(put, 6, time(NULL));
+    sqlite3_bind_int64(put, 6, series->at);
     return run(file, PUT_SERIES);
-}
-
-/* Note in the series of a minute's tick that they had samples then. */
-static bool touch_series(struct history_file *file, const struct history_tick *tick)
-{
-    struct sample sample;
-    size_t at = 0;
-    bool is_well = true;
-    while (is_well && samples_read(tick->row.bytes, tick->row.length, &at, &sample)) {
-        sqlite3_bind_int64(file->statements[TOUCH_SERIES], 1, tick->at);
-        sqlite3_bind_int64(file->statements[TOUCH_SERIES], 2, sample.series);
-        is_well = run(file, TOUCH_SERIES);
-    }
-    return is_well;
 }
 
 static bool put_tick(struct history_file *file, const struct history_tick *tick)
@@ -192,7 +179,7 @@ static bool put_tick(struct history_file *file, const struct history_tick *tick)
     sqlite3_bind_int64(put, 2, tick->milliseconds);
     sqlite3_bind_blob(put, 3, tick->row.length ? (const void *)tick->row.bytes : "", (int)tick->row.length,
                       SQLITE_STATIC);
-    return run(file, PUT_TICK) && (tick->level != SAMPLES_MINUTES || touch_series(file, tick));
+    return run(file, PUT_TICK);
 }
 
 int history_file_append(struct history_file *file, const struct history_series *series,
@@ -260,7 +247,8 @@ int history_file_prune(struct history_file *file, int64_t now, const struct hist
     if (result == 0)
         result = execute(file,
                          sqlite3_mprintf("DELETE FROM series WHERE last_at<%lld",
-                                         (long long)(now - (int64_t)bounds->days * DAY_SECONDS)),
+                                         (long long)(now - (int64_t)bounds->days * DAY_SECONDS -
+                                                     SERIES_KEPT_LONGER_SECONDS)),
                          error);
     return result == -ENOENT ? 0 : result;
 }

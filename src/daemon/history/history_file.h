@@ -23,6 +23,7 @@ struct history_series {
     char name[SESSION_NAME_TEXT];
     uid_t owner;
     char gpu_uuid[GPU_UUID_TEXT];
+    int64_t at; /* when it was sampled, in seconds since 1970 */
 };
 
 /* A tick, as part of a list of ticks to be written. */
@@ -33,6 +34,9 @@ struct history_tick {
     uint32_t milliseconds; /* its length */
     struct sample_bytes row;
 };
+
+/* A series that is sampled is written again after so long. One that is not written again is removed with its last tick. */
+#define HISTORY_PUT_SECONDS 3600
 
 /* The most that is kept. */
 struct history_bounds {
@@ -45,7 +49,7 @@ int history_file_open(const char *path, struct history_file **file, uint32_t *ne
                       struct error *error);
 void history_file_close(struct history_file *file);
 
-/* Write series (new ones, or with a new name) and ticks: all or none. */
+/* Write series (new ones, with a new name, or once more) and ticks: all or none. */
 int history_file_append(struct history_file *file, const struct history_series *series,
                         const struct history_tick *ticks, struct error *error);
 

@@ -26,12 +26,21 @@ static uint32_t hash_of(const char *text)
     return hash;
 }
 
-static void put_series(struct lines *lines, const struct line *line, const struct session *session)
+/* Have the series written if it is new, has another name, or was not written for long: the file would forget it. That is
+ * so too when the clock is set. */
+static void keep_series(struct lines *lines, struct line *line, const struct session *session)
 {
+    uint32_t name_hash = session ? hash_of(session->name) : 0;
+    bool is_recent = lines->at >= line->put_at && lines->at - line->put_at < HISTORY_PUT_SECONDS;
+    if (line->name_hash == name_hash && is_recent)
+        return;
     struct history_series *series = calloc(1, sizeof(*series));
     if (!series)
         return;
+    line->name_hash = name_hash;
+    line->put_at = lines->at;
     series->id = line->id;
+    series->at = lines->at;
     if (session) {
         strcpy(series->session_id, session->id);
         strcpy(series->name, session->name);
@@ -59,12 +68,9 @@ static struct line *insert_line(struct lines *lines, size_t at, const struct ses
     memmove(line + 1, line, (lines->count - at) * sizeof(*line));
     lines->count++;
     *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = lines->next_series++};
-    if (session) {
-        line->name_hash = hash_of(session->name);
-        /* An earlier daemon has counted what a restored session was refused until now. */
+    /* An earlier daemon has counted what a restored session was refused until now. */
+    if (session)
         line->refused = session->number < lines->oldest_new ? session_refused(session) : 0;
-    }
-    put_series(lines, line, session);
     return line;
 }
 
@@ -74,10 +80,8 @@ struct line *lines_at(struct lines *lines, size_t at, const struct session *sess
     uint64_t number = session ? session->number : 0;
     if (!line || line->session != number || line->gpu != gpu)
         line = insert_line(lines, at, session, gpu);
-    if (line && session && line->name_hash != hash_of(session->name)) {
-        line->name_hash = hash_of(session->name);
-        put_series(lines, line, session);
-    }
+    if (line)
+        keep_series(lines, line, session);
     return line;
 }
 

@@ -19,6 +19,7 @@ struct line {
     unsigned gpu;     /* index in the session's policy, or of the daemon's GPUs */
     uint32_t id;
     uint32_t name_hash;                  /* of the name that the file has */
+    int64_t put_at;                      /* when the series was put into the file last; 0: never */
     uint64_t gpu_ns, waited_ns, refused; /* the counters at the last sample */
     /* What a session that ended within this tick used since its last sample. */
     struct sample pending;
@@ -28,11 +29,12 @@ struct line {
 
 struct lines {
     const struct daemon *daemon;
+    int64_t at; /* of the sample under way, in seconds since 1970 */
     struct line *all;
     size_t count, room;
     uint32_t next_series;
     uint64_t oldest_new;           /* the number of the first session that did not exist at the start */
-    struct history_series *series; /* new ones, or with a new name; newest first; the caller takes them */
+    struct history_series *series; /* to be put into the file; newest first; the caller takes them */
 };
 
 /* The index of the first line of this session or of a later one. */

@@ -108,9 +108,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void put_series(struct world *world, uint32_t id, const char *session, uid_t owner)
+static void put_series(struct world *world, uint32_t id, const char *session, uid_t owner, int64_t at)
 {
-    struct history_series series = {.id = id, .owner = owner};
+    struct history_series series = {.id = id, .owner = owner, .at = at};
     strcpy(series.session_id, session);
     strcpy(series.name, session);
     strcpy(series.gpu_uuid, "GPU-0");
@@ -165,7 +165,7 @@ static double usage_of(struct world *world, int64_t from, int64_t to, uid_t uid,
 static void each_moment_counts_once_whatever_levels_know_it(void **state)
 {
     struct world *world = *state;
-    put_series(world, 1, "aaaaaaaaaaaa", 1000);
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
     put_seconds(world, 1, NOON, 3600, 1024);
     assert_float_equal(usage_of(world, NOON - 3600, NOON, 0, "byte_hours"), 1024, 0.001);
     assert_float_equal(usage_of(world, NOON - 3600, NOON, 0, "gpu_seconds"), 1800, 0.001);
@@ -190,7 +190,7 @@ static void minutes_are_kept_for_as_many_days_as_are_asked_for(void **state)
 {
     struct world *world = *state;
     struct history_bounds bounds = {UINT64_MAX, 365};
-    put_series(world, 1, "aaaaaaaaaaaa", 1000);
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
     put_seconds(world, 1, NOON, 3600, 1024);
     assert_int_equal(history_file_prune(world->file, NOON + 364 * 86400, &bounds, NULL), 0);
     assert_float_equal(usage_of(world, NOON - 3600, NOON, 0, "gpu_seconds"), 1800, 0.001);
@@ -199,11 +199,25 @@ static void minutes_are_kept_for_as_many_days_as_are_asked_for(void **state)
     assert_float_equal(usage_of(world, NOON - 3600, NOON, 0, "gpu_seconds"), -1, 0);
 }
 
+static void a_series_that_is_still_sampled_stays_however_long_it_was_idle(void **state)
+{
+    struct world *world = *state;
+    struct history_bounds bounds = {UINT64_MAX, 31};
+    int64_t later = NOON + 40 * 86400;
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
+    put_series(world, 2, "bbbbbbbbbbbb", 1000, NOON);
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, later - HISTORY_PUT_SECONDS);
+    assert_int_equal(history_file_prune(world->file, later, &bounds, NULL), 0);
+    put_seconds(world, 1, later, 60, 1024);
+    put_seconds(world, 2, later - 60, 60, 4096);
+    assert_float_equal(usage_of(world, later - 120, later, 0, "peak_bytes"), 1024, 0);
+}
+
 static void a_user_sees_no_other_users_sessions(void **state)
 {
     struct world *world = *state;
-    put_series(world, 1, "aaaaaaaaaaaa", 1000);
-    put_series(world, 2, "", 0);
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
+    put_series(world, 2, "", 0, NOON);
     put_seconds(world, 1, NOON, 60, 1024);
     put_seconds(world, 2, NOON + 60, 60, 4096);
     assert_float_equal(usage_of(world, NOON - 60, NOON + 60, 1000, "peak_bytes"), 1024, 0);
@@ -222,7 +236,7 @@ static void a_user_sees_no_other_users_sessions(void **state)
 static void a_plot_has_null_where_no_daemon_ran(void **state)
 {
     struct world *world = *state;
-    put_series(world, 1, "aaaaaaaaaaaa", 1000);
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
     put_seconds(world, 1, NOON - 120, 60, 10);
     put_seconds(world, 1, NOON, 60, 30);
     struct history_ask one = {.from = NOON - 180, .to = NOON, .points = 3, .sessions = 20};
@@ -240,8 +254,8 @@ static void a_plot_has_null_where_no_daemon_ran(void **state)
 static void peaks_of_sessions_of_one_user_add_up_within_a_moment(void **state)
 {
     struct world *world = *state;
-    put_series(world, 1, "aaaaaaaaaaaa", 1000);
-    put_series(world, 2, "bbbbbbbbbbbb", 1000);
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
+    put_series(world, 2, "bbbbbbbbbbbb", 1000, NOON);
     put_tick(world, SAMPLES_SECONDS, NOON - 1, &(struct sample){.series = 1, .peak_bytes = 50});
     struct history_tick both = {.level = SAMPLES_SECONDS, .at = NOON, .milliseconds = 1000};
     samples_write(&both.row, &(struct sample){.series = 1, .peak_bytes = 30});
@@ -260,7 +274,7 @@ static void the_oldest_goes_where_it_would_be_too_much(void **state)
     struct world *world = *state;
     struct history_bounds bounds = {200000, 31};
     struct sample_bytes row = {0};
-    put_series(world, 1, "aaaaaaaaaaaa", 1000);
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
     for (int i = 0; i < 300; i++)
         samples_write(&row,
                       &(struct sample){.series = 1, .used_bytes = UINT64_MAX, .peak_bytes = UINT64_MAX});
@@ -282,7 +296,7 @@ static void a_file_that_is_damaged_is_put_aside(void **state)
     struct world *world = *state;
     char aside[96];
     uint32_t next;
-    put_series(world, 41, "aaaaaaaaaaaa", 1000);
+    put_series(world, 41, "aaaaaaaaaaaa", 1000, NOON);
     history_file_close(world->file);
     assert_int_equal(history_file_open(world->path, &world->file, &next, NULL), 0);
     assert_int_equal(next, 42);
@@ -304,6 +318,8 @@ int main(void)
         cmocka_unit_test(a_sum_has_the_mean_of_bytes_the_most_and_all_the_time),
         cmocka_unit_test_setup_teardown(each_moment_counts_once_whatever_levels_know_it, set_up, tear_down),
         cmocka_unit_test_setup_teardown(minutes_are_kept_for_as_many_days_as_are_asked_for, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_series_that_is_still_sampled_stays_however_long_it_was_idle, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_user_sees_no_other_users_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_plot_has_null_where_no_daemon_ran, set_up, tear_down),
