@@ -7,6 +7,8 @@
 #define NS_PER_SECOND 1e9
 #define MS_PER_SECOND 1e3
 #define HOUR_SECONDS 3600.0
+/* How many values of each kind an answer for plots has of sessions at most: lines times points. */
+#define VALUES_MAX (HISTORY_SESSIONS_MAX * HISTORY_POINTS_MAX)
 
 /* What the samples of one group add up to, in a stretch of time. */
 struct amount {
@@ -19,11 +21,14 @@ struct amount {
 struct group {
     struct history_series first; /* one of its series, for what all of them have in common */
     struct amount all;
-    struct amount *points; /* for a line of a plot; NULL: the group is not among those that used most */
-    size_t number;         /* its place before sorting */
-    int64_t tick;          /* the last tick that it had a sample in */
-    uint64_t tick_bytes;   /* the sum of its peaks in that tick */
+    size_t number;       /* its place before sorting */
+    int64_t tick;        /* the last tick that it had a sample in */
+    uint64_t tick_bytes; /* the sum of its peaks in that tick */
     uint64_t tick_processes;
+    /* For a line of a plot: */
+    double session_byte_seconds; /* of all lines of its session */
+    bool is_shown;
+    struct amount *points; /* NULL: it is not shown */
 };
 
 struct query {
@@ -209,17 +214,20 @@ static bool is_empty(const struct amount *amount)
            amount->refused == 0 && amount->processes == 0;
 }
 
-/* GPUs first, then sessions, those that used most first. */
-static int compare_use(const void *a, const void *b)
+static void sort_groups(struct query *query, int (*compare)(const void *a, const void *b))
 {
-    const struct group *left = a, *right = b;
-    bool is_left_gpu = !left->first.session_id[0], is_right_gpu = !right->first.session_id[0];
-    if (is_left_gpu != is_right_gpu)
-        return is_right_gpu - is_left_gpu;
-    if (is_left_gpu)
-        return strcmp(left->first.gpu_uuid, right->first.gpu_uuid);
-    return (left->all.byte_seconds < right->all.byte_seconds) -
-           (left->all.byte_seconds > right->all.byte_seconds);
+    size_t *places = calloc(query->group_count + 1, sizeof(*places));
+    query->is_out_of_memory |= !places;
+    if (!places || !query->group_count)
+        goto free_places;
+    qsort(query->groups, query->group_count, sizeof(*query->groups), compare);
+    for (size_t i = 0; i < query->group_count; i++)
+        places[query->groups[i].number] = i;
+    for (size_t i = 0; i < query->series_room; i++)
+        if (query->group_of[i] >= 0)
+            query->group_of[i] = (int32_t)places[query->group_of[i]];
+free_places:
+    free(places);
 }
 
 static json_t *bytes_json(double bytes)
@@ -263,33 +271,74 @@ static json_t *line_json(const struct query *query, const struct group *group)
     return line;
 }
 
-static void sort_groups(struct query *query)
+/* Series come sorted by session, so the lines of each are neighbours until they are sorted. */
+static void add_up_sessions(struct query *query)
 {
-    size_t *places = calloc(query->group_count + 1, sizeof(*places));
-    query->is_out_of_memory |= !places;
-    if (!places || !query->group_count)
-        goto free_places;
-    qsort(query->groups, query->group_count, sizeof(*query->groups), compare_use);
-    for (size_t i = 0; i < query->group_count; i++)
-        places[query->groups[i].number] = i;
-    for (size_t i = 0; i < query->series_room; i++)
-        if (query->group_of[i] >= 0)
-            query->group_of[i] = (int32_t)places[query->group_of[i]];
-free_places:
-    free(places);
+    struct group *groups = query->groups;
+    for (size_t begin = 0, end; begin < query->group_count; begin = end) {
+        double sum = 0;
+        for (end = begin; end < query->group_count &&
+                          strcmp(groups[end].first.session_id, groups[begin].first.session_id) == 0;
+             end++)
+            sum += groups[end].all.byte_seconds;
+        for (size_t i = begin; i < end; i++)
+            groups[i].session_byte_seconds = sum;
+    }
 }
 
-/* Make room for the lines of all GPUs, and of the sessions that used most. */
-static int choose_lines(struct query *query)
+/* GPUs first, then sessions, those that used most first; the lines of a session stay together. */
+static int compare_lines(const void *a, const void *b)
 {
+    const struct group *left = a, *right = b;
+    bool is_left_gpu = !left->first.session_id[0], is_right_gpu = !right->first.session_id[0];
+    if (is_left_gpu != is_right_gpu)
+        return is_right_gpu - is_left_gpu;
+    if (left->session_byte_seconds != right->session_byte_seconds)
+        return left->session_byte_seconds < right->session_byte_seconds ? 1 : -1;
+    int order = strcmp(left->first.session_id, right->first.session_id);
+    return order ? order : strcmp(left->first.gpu_uuid, right->first.gpu_uuid);
+}
+
+/* Choose the lines of all GPUs, and of the sessions that used most. Returns how many are of sessions. */
+static size_t choose_lines(struct query *query)
+{
+    const char *session = "";
     unsigned sessions = 0;
-    sort_groups(query);
+    size_t lines = 0;
+    add_up_sessions(query);
+    sort_groups(query, compare_lines);
     for (size_t i = 0; i < query->group_count; i++) {
         struct group *group = &query->groups[i];
-        if (group->first.session_id[0] && (is_empty(&group->all) || sessions++ >= query->ask->sessions))
+        bool is_gpu = !group->first.session_id[0];
+        if (!is_gpu && is_empty(&group->all))
             continue;
-        group->points = calloc(query->point_count, sizeof(*group->points));
-        if (!group->points)
+        sessions += strcmp(group->first.session_id, session) != 0;
+        session = group->first.session_id;
+        group->is_shown = is_gpu || sessions <= query->ask->sessions;
+        lines += !is_gpu && group->is_shown;
+    }
+    return lines;
+}
+
+/* As many points as are asked for, or fewer where sessions have so many lines that the answer would be too long. */
+static void choose_step(struct query *query, struct history_file *file, size_t lines)
+{
+    const struct history_ask *ask = query->ask;
+    int64_t range = ask->to - ask->from, points = ask->points;
+    uint32_t least = history_file_step(file, ask->from, ask->to);
+    if (ask->points * lines > VALUES_MAX)
+        points = (int64_t)((VALUES_MAX + lines - 1) / lines);
+    query->step = (range + points - 1) / points;
+    if (query->step < least)
+        query->step = least;
+    query->point_count = (size_t)((range + query->step - 1) / query->step);
+}
+
+static int make_points(struct query *query)
+{
+    for (size_t i = 0; i < query->group_count; i++) {
+        struct group *group = &query->groups[i];
+        if (group->is_shown && !(group->points = calloc(query->point_count, sizeof(*group->points))))
             return -ENOMEM;
     }
     query->covered = calloc(query->point_count, sizeof(*query->covered));
@@ -300,21 +349,18 @@ int history_query_plot(struct history_file *file, const struct history_ask *ask,
                        struct error *error)
 {
     struct query query = {.ask = ask, .is_same = is_same_line};
-    int64_t range = ask->to - ask->from;
-    uint32_t least = history_file_step(file, ask->from, ask->to);
-    query.step = (range + ask->points - 1) / ask->points;
-    if (query.step < least)
-        query.step = least;
-    query.point_count = (size_t)((range + query.step - 1) / query.step);
     int result = run_query(&query, file, error);
-    if (result == 0 && choose_lines(&query) < 0)
-        result = error_set_errno(error, ENOMEM, "cannot read the history");
+    if (result == 0) {
+        choose_step(&query, file, choose_lines(&query));
+        if (make_points(&query) < 0)
+            result = error_set_errno(error, ENOMEM, "cannot read the history");
+    }
     if (result == 0)
         result = history_file_read(file, ask->from, ask->to, take_tick_of_plot, &query, error);
     if (result == 0) {
         json_t *gpus = json_array(), *sessions = json_array();
         for (size_t i = 0; i < query.group_count; i++)
-            if (query.groups[i].points)
+            if (query.groups[i].is_shown)
                 json_array_append_new(query.groups[i].first.session_id[0] ? sessions : gpus,
                                       line_json(&query, &query.groups[i]));
         *answer = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o}", "from_seconds", (json_int_t)ask->from, "to_seconds",
@@ -326,6 +372,13 @@ int history_query_plot(struct history_file *file, const struct history_ask *ask,
 }
 
 /* --- Usage ----------------------------------------------------------------------------------------- */
+
+static int compare_use(const void *a, const void *b)
+{
+    const struct group *left = a, *right = b;
+    return (left->all.byte_seconds < right->all.byte_seconds) -
+           (left->all.byte_seconds > right->all.byte_seconds);
+}
 
 static json_t *usage_json(const struct query *query, const struct group *group)
 {
@@ -357,7 +410,7 @@ int history_query_usage(struct history_file *file, const struct history_ask *ask
     int result = run_query(&query, file, error);
     if (result == 0) {
         json_t *rows = json_array();
-        sort_groups(&query);
+        sort_groups(&query, compare_use);
         for (size_t i = 0; i < query.group_count; i++)
             if (!is_empty(&query.groups[i].all))
                 json_array_append_new(rows, usage_json(&query, &query.groups[i]));

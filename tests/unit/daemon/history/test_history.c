@@ -108,13 +108,19 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void put_series(struct world *world, uint32_t id, const char *session, uid_t owner, int64_t at)
+static void put_line(struct world *world, uint32_t id, const char *session, uid_t owner, unsigned gpu,
+                     int64_t at)
 {
     struct history_series series = {.id = id, .owner = owner, .at = at};
     strcpy(series.session_id, session);
     strcpy(series.name, session);
-    strcpy(series.gpu_uuid, "GPU-0");
+    snprintf(series.gpu_uuid, sizeof(series.gpu_uuid), "GPU-%u", gpu);
     assert_int_equal(history_file_append(world->file, &series, NULL, NULL), 0);
+}
+
+static void put_series(struct world *world, uint32_t id, const char *session, uid_t owner, int64_t at)
+{
+    put_line(world, id, session, owner, 0, at);
 }
 
 static void put_tick(struct world *world, enum samples_level level, int64_t at, const struct sample *sample)
@@ -251,6 +257,56 @@ static void a_plot_has_null_where_no_daemon_ran(void **state)
     json_decref(answer);
 }
 
+static const char *line_text(const json_t *answer, size_t line, const char *field)
+{
+    return json_string_value(
+        json_object_get(json_array_get(json_object_get(answer, "sessions"), line), field));
+}
+
+static void a_session_is_in_a_plot_with_all_its_gpus_or_not_at_all(void **state)
+{
+    struct world *world = *state;
+    put_line(world, 1, "aaaaaaaaaaaa", 1000, 0, NOON);
+    put_line(world, 2, "bbbbbbbbbbbb", 1000, 1, NOON);
+    put_line(world, 3, "cccccccccccc", 1000, 0, NOON);
+    put_line(world, 4, "bbbbbbbbbbbb", 1000, 0, NOON);
+    struct history_tick tick = {.level = SAMPLES_SECONDS, .at = NOON, .milliseconds = 1000};
+    static const uint64_t bytes[] = {30, 25, 35, 20};
+    for (uint32_t i = 0; i < 4; i++)
+        samples_write(&tick.row,
+                      &(struct sample){.series = i + 1, .used_bytes = bytes[i], .peak_bytes = bytes[i]});
+    assert_int_equal(history_file_append(world->file, NULL, &tick, NULL), 0);
+    free(tick.row.bytes);
+    struct history_ask two = {.from = NOON - 1, .to = NOON, .points = 1, .sessions = 2};
+    json_t *answer = ask(world, &two, history_query_plot);
+    assert_int_equal(json_array_size(json_object_get(answer, "sessions")), 3);
+    assert_string_equal(line_text(answer, 0, "session_id"), "bbbbbbbbbbbb"); /* 45 on both its GPUs */
+    assert_string_equal(line_text(answer, 1, "session_id"), "bbbbbbbbbbbb");
+    assert_string_equal(line_text(answer, 0, "gpu_uuid"), "GPU-0");
+    assert_string_equal(line_text(answer, 1, "gpu_uuid"), "GPU-1");
+    assert_string_equal(line_text(answer, 2, "session_id"), "cccccccccccc");
+    json_decref(answer);
+}
+
+static void a_plot_of_many_lines_has_fewer_points(void **state)
+{
+    struct world *world = *state;
+    enum { LINES = 2 * HISTORY_SESSIONS_MAX };
+    struct history_tick tick = {.level = SAMPLES_SECONDS, .at = NOON, .milliseconds = 1000};
+    for (uint32_t i = 1; i <= LINES; i++) {
+        put_line(world, i, "aaaaaaaaaaaa", 1000, i, NOON);
+        samples_write(&tick.row, &(struct sample){.series = i, .used_bytes = 1, .peak_bytes = 1});
+    }
+    assert_int_equal(history_file_append(world->file, NULL, &tick, NULL), 0);
+    free(tick.row.bytes);
+    struct history_ask one = {
+        .from = NOON - HISTORY_POINTS_MAX, .to = NOON, .points = HISTORY_POINTS_MAX, .sessions = 1};
+    json_t *answer = ask(world, &one, history_query_plot);
+    assert_int_equal(json_array_size(json_object_get(answer, "sessions")), LINES);
+    assert_int_equal(json_integer_value(json_object_get(answer, "points")), HISTORY_POINTS_MAX / 2);
+    json_decref(answer);
+}
+
 static void peaks_of_sessions_of_one_user_add_up_within_a_moment(void **state)
 {
     struct world *world = *state;
@@ -323,6 +379,9 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_user_sees_no_other_users_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_plot_has_null_where_no_daemon_ran, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_session_is_in_a_plot_with_all_its_gpus_or_not_at_all, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(a_plot_of_many_lines_has_fewer_points, set_up, tear_down),
         cmocka_unit_test_setup_teardown(peaks_of_sessions_of_one_user_add_up_within_a_moment, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_oldest_goes_where_it_would_be_too_much, set_up, tear_down),
