@@ -352,39 +352,69 @@ void top_rows_take(struct top_rows *rows, json_t *sessions, json_t *gpus)
     top_rows_sort(rows);
 }
 
-/* Replaces the first sample, which is also the newest value of the history. */
-static void fill_past(struct top_past *past, const json_t *values, double whole)
+/* What comes in replaces the first sample, which is also the newest value of the history. */
+static void fill_gpu_past(struct top_gpu *gpu, const json_t *line)
 {
     const json_t *value;
     size_t i;
-    *past = (struct top_past){0};
-    json_array_foreach((json_t *)values, i, value)
+    gpu->past = (struct top_past){0};
+    json_array_foreach(json_object_get(line, "gpu_ratio"), i, value)
     {
-        if (json_is_number(value) && whole > 0)
-            top_past_add(past, json_number_value(value) / whole);
+        if (json_is_number(value))
+            top_past_add(&gpu->past, json_number_value(value));
     }
+}
+
+/* From the session's lines, one for each of its GPUs: as for fill_gpus(), memory is added up, and of the GPUs' time the
+ * most counts. */
+static void fill_row_past(struct top_row *row, const json_t *lines, size_t begin, size_t end)
+{
+    size_t points = json_array_size(json_object_get(json_array_get(lines, begin), "used_bytes"));
+    row->memory = row->compute = (struct top_past){0};
+    for (size_t point = 0; point < points; point++) {
+        double used = 0, ratio = 0;
+        bool is_known = false;
+        for (size_t i = begin; i < end; i++) {
+            const json_t *line = json_array_get(lines, i);
+            const json_t *bytes = json_array_get(json_object_get(line, "used_bytes"), point);
+            double here = json_number_value(json_array_get(json_object_get(line, "gpu_ratio"), point));
+            is_known |= json_is_number(bytes);
+            used += json_number_value(bytes);
+            ratio = here > ratio ? here : ratio;
+        }
+        if (!is_known)
+            continue;
+        top_past_add(&row->memory, row->limit ? used / (double)row->limit : 0);
+        top_past_add(&row->compute, ratio);
+    }
+}
+
+static void take_lines(struct top_rows *rows, const json_t *lines)
+{
+    struct top_row **index = index_rows(rows->rows, rows->count);
+    for (size_t begin = 0, end; begin < json_array_size(lines); begin = end) {
+        const char *id = session_text(json_array_get(lines, begin), "session_id");
+        for (end = begin + 1; end < json_array_size(lines); end++)
+            if (strcmp(session_text(json_array_get(lines, end), "session_id"), id) != 0)
+                break;
+        struct top_row *row = find_row(index, rows->count, id);
+        if (row)
+            fill_row_past(row, lines, begin, end);
+    }
+    free(index);
 }
 
 void top_rows_take_history(struct top_rows *rows, const json_t *history)
 {
-    struct top_row **index = index_rows(rows->rows, rows->count);
     const json_t *line;
     size_t i;
     json_array_foreach(json_object_get(history, "gpus"), i, line)
     {
         for (unsigned gpu = 0; gpu < rows->gpu_count; gpu++)
             if (strcmp(rows->gpus[gpu].uuid, session_text(line, "gpu_uuid")) == 0)
-                fill_past(&rows->gpus[gpu].past, json_object_get(line, "gpu_ratio"), 1);
+                fill_gpu_past(&rows->gpus[gpu], line);
     }
-    json_array_foreach(json_object_get(history, "sessions"), i, line)
-    {
-        struct top_row *row = find_row(index, rows->count, session_text(line, "session_id"));
-        if (!row)
-            continue;
-        fill_past(&row->memory, json_object_get(line, "used_bytes"), (double)row->limit);
-        fill_past(&row->compute, json_object_get(line, "gpu_ratio"), 1);
-    }
-    free(index);
+    take_lines(rows, json_object_get(history, "sessions"));
 }
 
 void top_rows_free(struct top_rows *rows)

@@ -112,6 +112,26 @@ static void the_lease_says_how_long_waits_for_turns_were(void **state)
     top_rows_free(&rows);
 }
 
+static void the_past_of_a_session_is_of_all_its_gpus(void **state)
+{
+    struct top_rows rows = {0};
+    top_rows_take(&rows, json_pack("[o]", session("a1", "wide", 900, 0)), NULL);
+    json_t *history = json_pack("{s:[{s:s,s:[n,i,i],s:[n,f,f]},{s:s,s:[n,i,i],s:[n,f,f]},{s:s,s:[i],s:[f]}]}",
+                                "sessions", "session_id", "a1", "used_bytes", 500, 700, "gpu_ratio", 0.25,
+                                0.5, "session_id", "a1", "used_bytes", 250, 0, "gpu_ratio", 0.75, 0.125,
+                                "session_id", "b2", "used_bytes", 1000, "gpu_ratio", 1.0);
+    top_rows_take_history(&rows, history);
+    const struct top_row *row = &rows.rows[0];
+    assert_int_equal(row->memory.count, 2); /* no daemon ran at the first point */
+    assert_float_equal(top_past_get(&row->memory, 1), 0.75, 1e-6);
+    assert_float_equal(top_past_get(&row->memory, 0), 0.7, 1e-6);
+    assert_int_equal(row->compute.count, 2);
+    assert_float_equal(top_past_get(&row->compute, 1), 0.75, 1e-6);
+    assert_float_equal(top_past_get(&row->compute, 0), 0.5, 1e-6);
+    json_decref(history);
+    top_rows_free(&rows);
+}
+
 static void answers_of_another_shape_are_shown_as_far_as_they_go(void **state)
 {
     struct top_rows rows = {0};
@@ -132,6 +152,7 @@ int main(void)
         cmocka_unit_test(names_are_cut_at_cells_and_lead_no_terminal),
         cmocka_unit_test(rows_are_sorted_and_filtered_and_stay_selected),
         cmocka_unit_test(the_lease_says_how_long_waits_for_turns_were),
+        cmocka_unit_test(the_past_of_a_session_is_of_all_its_gpus),
         cmocka_unit_test(answers_of_another_shape_are_shown_as_far_as_they_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
