@@ -165,10 +165,15 @@ export function draw() {
   }
 }
 
+// On the GPU where it is highest, as for what is measured.
 function addUpBusy(cards) {
   busy = new Map();
-  for (const process of cards.flatMap((card) => card.processes))
-    if (process.session_id && process.busy_ratio) busy.set(process.session_id, (busy.get(process.session_id) || 0) + process.busy_ratio);
+  for (const card of cards) {
+    const here = new Map();
+    for (const process of card.processes)
+      if (process.session_id && process.busy_ratio) here.set(process.session_id, (here.get(process.session_id) || 0) + process.busy_ratio);
+    for (const [id, ratio] of here) busy.set(id, Math.min(1, Math.max(ratio, busy.get(id) || 0)));
+  }
 }
 
 export function show(list, cards) {

@@ -153,6 +153,17 @@ def test_numbers_are_the_apis(open_daemon, page, start):
     assert session["session_id"] in detail and "high" in detail and str(puppet.process.pid) in detail
 
 
+def test_a_load_that_nobody_measures_is_that_of_the_busiest_gpu(open_daemon, browser, url):
+    wide = create(open_daemon, "wide")["session_id"]
+    browser.run(f"""await page.route('**/v1/gpus', async (route) => {{
+                        const answer = await route.fetch();
+                        const [card] = await answer.json();
+                        const busy = (...ratios) => ({{...card, processes: ratios.map((busy_ratio) => ({{session_id: '{wide}', busy_ratio}}))}});
+                        await route.fulfill({{response: answer, json: [busy(0.4), busy(0.25, 0.5)]}}); }});""")
+    go(browser, url)
+    says(browser, cell("wide", 6), "~75% by NVML")
+
+
 def test_a_session_is_made_changed_and_released_from_the_page(open_daemon, page):
     page.run("""await page.locator('#create').click();
                 await page.locator('#editor [name=name]').fill('made'); await page.locator('#editor [name=memory]').fill('512M');

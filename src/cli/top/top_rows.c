@@ -141,28 +141,35 @@ static void fill_row(struct top_row *row, const json_t *session)
     top_past_add(&row->memory, row->limit ? (double)row->used / (double)row->limit : 0);
 }
 
-/* The load that NVML shows for the processes of each session whose share is not measured. */
+/* The load that NVML shows for the processes of each session whose share is not measured: on the GPU where it is highest,
+ * as for what is measured. */
 static void fill_busy(struct top_rows *rows)
 {
     struct top_row **index = index_rows(rows->rows, rows->count);
+    double *here = must_grow(NULL, rows->count + 1, sizeof(*here)); /* by row, on one GPU */
     const json_t *gpu, *process;
     size_t i, j;
     for (unsigned row = 0; row < rows->count; row++)
         rows->rows[row].busy = 0;
     json_array_foreach(rows->gpus_answer, i, gpu)
     {
+        memset(here, 0, rows->count * sizeof(*here));
         json_array_foreach(json_object_get(gpu, "processes"), j, process)
         {
             double busy = real(process, "busy_ratio");
-            struct top_row *row =
+            const struct top_row *row =
                 busy > 0 ? find_row(index, rows->count, session_text(process, "session_id")) : NULL;
             if (row && row->achieved < 0)
-                row->busy += busy;
+                here[row - rows->rows] += busy;
         }
+        for (unsigned row = 0; row < rows->count; row++)
+            if (here[row] > rows->rows[row].busy)
+                rows->rows[row].busy = here[row] < 1 ? here[row] : 1;
     }
     for (unsigned row = 0; row < rows->count; row++)
         top_past_add(&rows->rows[row].compute,
                      rows->rows[row].achieved < 0 ? rows->rows[row].busy : rows->rows[row].achieved);
+    free(here);
     free(index);
 }
 

@@ -112,6 +112,22 @@ static void the_lease_says_how_long_waits_for_turns_were(void **state)
     top_rows_free(&rows);
 }
 
+static void a_load_that_is_not_measured_is_that_of_the_busiest_gpu(void **state)
+{
+    struct top_rows rows = {0};
+    json_t *wide = session("a1", "wide", 900, 0), *small = session("b2", "small", 100, 0);
+    json_object_set_new(wide, "lease", json_string("free"));
+    json_object_set_new(small, "lease", json_string("free"));
+    top_rows_take(&rows, json_pack("[o,o]", wide, small),
+                  json_pack("[{s:[{s:s,s:f},{s:s,s:f}]},{s:[{s:s,s:f},{s:s,s:f},{s:s,s:f}]}]", "processes",
+                            "session_id", "a1", "busy_ratio", 0.5, "session_id", "b2", "busy_ratio", 0.125,
+                            "processes", "session_id", "a1", "busy_ratio", 0.75, "session_id", "a1",
+                            "busy_ratio", 0.5, "session_id", "b2", "busy_ratio", 0.25));
+    assert_float_equal(rows.rows[0].busy, 1, 0);
+    assert_float_equal(rows.rows[1].busy, 0.25, 0);
+    top_rows_free(&rows);
+}
+
 static void the_past_of_a_session_is_of_all_its_gpus(void **state)
 {
     struct top_rows rows = {0};
@@ -152,6 +168,7 @@ int main(void)
         cmocka_unit_test(names_are_cut_at_cells_and_lead_no_terminal),
         cmocka_unit_test(rows_are_sorted_and_filtered_and_stay_selected),
         cmocka_unit_test(the_lease_says_how_long_waits_for_turns_were),
+        cmocka_unit_test(a_load_that_is_not_measured_is_that_of_the_busiest_gpu),
         cmocka_unit_test(the_past_of_a_session_is_of_all_its_gpus),
         cmocka_unit_test(answers_of_another_shape_are_shown_as_far_as_they_go),
     };
