@@ -94,6 +94,10 @@ class Client:
         struct.pack_into("<Q", self.usage, GPUS_USED, struct.unpack_from("<Q", self.usage, GPUS_USED)[0] | 1 << gpu)
         struct.pack_into("<QQ", self.usage, at, held_bytes, self.generation << 40)
 
+    def count_refused(self, count, gpu=0):
+        """Say in our slot how many requests were refused."""
+        struct.pack_into("<Q", self.usage, GPUS + gpu * GPU_BYTES + REQUESTS + 64 * self.slot + 32, count)
+
     def limit(self, gpu=0):
         return struct.unpack_from("<Q", self.policy, POLICY_GPUS + gpu * POLICY_GPU_BYTES + 16)[0]
 
@@ -184,7 +188,7 @@ class Agent:
 class Child:
     """A process of its own that attaches and then waits: attached(), kill(), and so on."""
 
-    def __init__(self, path, session, token="", held_bytes=0, uid=None):
+    def __init__(self, path, session, token="", held_bytes=0, uid=None, refused=0):
         reading, writing = os.pipe()
         waiting, going = os.pipe()
         self.pid = os.fork()
@@ -203,6 +207,8 @@ class Child:
                     self.client = Client(path).attach(session, token)
                     if held_bytes:
                         self.client.hold(held_bytes)
+                    if refused:
+                        self.client.count_refused(refused)
                     os.write(writing, b"attached %d" % self.client.slot)
                 except Refused as refused:
                     os.write(writing, b"refused %d" % refused.reason)

@@ -166,6 +166,13 @@ def test_refused_memory_is_told_with_how_often_and_not_more_often_than_every_ten
     assert refused == 53
 
 
+def test_what_a_process_was_refused_before_it_ended_is_told_once(daemon):
+    session = create(daemon, name="brief", memory_bytes=MIB)
+    Child(daemon.attach_socket, session["session_id"], held_bytes=MIB, refused=3).kill()
+    wait_for(lambda: "process.ended" in kinds(kept(daemon)), "the process's end to be told")
+    assert [event["denied_allocations"] for event in kept(daemon) if event["kind"] == "memory.denied"] == [3]
+
+
 def test_a_broken_ledger_is_told(daemon):
     session = create(daemon, name="hurt", memory_bytes=MIB)
     client = Client(daemon.attach_socket).attach(session["session_id"])

@@ -69,12 +69,12 @@ static uint64_t clear_slot(struct session *session, uint32_t slot)
 static void remove_process(struct process *process, const char *why)
 {
     struct session *session = process->session;
-    keep_counts(process);
     uint64_t bytes = clear_slot(session, process->slot);
     session_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
              process->command, why, (unsigned long long)bytes);
     tell_of_end(session, process, process->pid, why, bytes);
+    keep_counts(process); /* those in the slot stay until another process has it */
     process_forget(process);
     driver_line_publish(session);
     session_end_when_over(session);
