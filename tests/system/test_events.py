@@ -12,6 +12,7 @@ from conftest import DEADLINE_S, GIB, MIB, wait_for
 from test_daemon_api import as_user
 from test_leases import Party
 from test_quota import OUT_OF_MEMORY, Puppet
+from test_trust import value_of
 
 
 def create(daemon, **body):
@@ -164,6 +165,37 @@ def test_refused_memory_is_told_with_how_often_and_not_more_often_than_every_ten
     assert len(told) == 1 and 1 <= told[0]["denied_allocations"] <= 53
     refused = daemon.session("tight")["processes"][0]["denied_allocations"]
     assert refused == 53
+
+
+def test_what_was_refused_under_an_earlier_daemon_is_not_told_or_counted_again(daemon, product, reap):
+    daemon.cli("create", "--name", "tight", "--memory", "1MiB")
+    puppet = Puppet(product, daemon.environment(), [product.gpuslice, "run", "--session", "tight", "--"])
+    reap(puppet.process)
+    puppet.get("context", 0)
+
+    def told():
+        assert daemon.request("GET", "/v1/gpus")[0] == 200  # which takes a sample
+        return [event["denied_allocations"] for event in kept(daemon) if event["kind"] == "memory.denied"]
+
+    def in_history():
+        return sum(row["denied_allocations"] for row in daemon.request("GET", "/v1/usage")[1]["rows"])
+
+    assert puppet.code("alloc", 2 * MIB) == OUT_OF_MEMORY
+    wait_for(lambda: told() == [1], "the refusal to be told")
+    for _ in range(2):
+        assert puppet.code("alloc", 2 * MIB) == OUT_OF_MEMORY
+    assert value_of(daemon, "gpuslice_denied_alloc_total") == 3
+    wait_for(lambda: in_history() == 3, "the history to have them")
+    daemon.stop()
+    daemon.start()
+    assert told() == [] and value_of(daemon, "gpuslice_denied_alloc_total") == 0
+    assert puppet.code("alloc", 2 * MIB) == OUT_OF_MEMORY
+    wait_for(lambda: told() == [1], "one more to be told")
+    assert value_of(daemon, "gpuslice_denied_alloc_total") == 1
+    puppet.process.kill()
+    wait_for(lambda: not daemon.session("tight")["processes"], "it to be gone")
+    assert told() == [1] and value_of(daemon, "gpuslice_denied_alloc_total") == 1
+    wait_for(lambda: in_history() == 4, "the history to have one more")
 
 
 def test_what_a_process_was_refused_before_it_ended_is_told_once(daemon):

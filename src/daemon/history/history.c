@@ -433,7 +433,6 @@ int history_start(struct daemon *daemon, struct error *error)
         free(history);
         return result;
     }
-    history->lines.oldest_new = daemon->sessions_seen + 1;
     history->observer = (struct observer){.take = on_change, .context = history};
     change_observe(daemon, &history->observer);
     daemon->history = history;

@@ -68,9 +68,6 @@ static struct line *insert_line(struct lines *lines, size_t at, const struct ses
     memmove(line + 1, line, (lines->count - at) * sizeof(*line));
     lines->count++;
     *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = lines->next_series++};
-    /* An earlier daemon has counted what a restored session was refused until now. */
-    if (session)
-        line->refused = session->number < lines->oldest_new ? session_refused(session) : 0;
     return line;
 }
 

@@ -33,7 +33,6 @@ struct lines {
     struct line *all;
     size_t count, room;
     uint32_t next_series;
-    uint64_t oldest_new;           /* the number of the first session that did not exist at the start */
     struct history_series *series; /* to be put into the file; newest first; the caller takes them */
 };
 

@@ -149,6 +149,8 @@ static int restore_process(struct session *session, uint32_t slot, const struct 
     if (result < 0)
         return result;
     process->attached_usec = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        process->counts_before[i] = process_counts(process, i);
     if (record) {
         process->attached_at = record->attached_at;
         process->wire_version = record->wire_version;

@@ -97,9 +97,10 @@ struct process *process_find(const struct session *session, pid_t pid, uint64_t 
     return NULL;
 }
 
-static uint64_t at_most(uint64_t count, uint64_t bound)
+static uint64_t count_from(uint64_t before, uint64_t count, uint64_t bound)
 {
-    return count < bound ? count : bound;
+    uint64_t most = count < bound ? count : bound;
+    return most > before ? most - before : 0;
 }
 
 struct ledger_counts process_counts(const struct process *process, unsigned policy_gpu)
@@ -112,8 +113,9 @@ struct ledger_counts process_counts(const struct process *process, unsigned poli
     uint64_t bound = REQUESTS_AT_FIRST + age_usec * REQUESTS_PER_USEC;
     struct ledger_counts counts =
         ledger_slot_counts(process->session->ledger.usage, process->slot, policy_gpu);
-    return (struct ledger_counts){.granted = at_most(counts.granted, bound),
-                                  .refused = at_most(counts.refused, bound)};
+    const struct ledger_counts *before = &process->counts_before[policy_gpu];
+    return (struct ledger_counts){.granted = count_from(before->granted, counts.granted, bound),
+                                  .refused = count_from(before->refused, counts.refused, bound)};
 }
 
 bool process_is_outdated(const struct process *process)

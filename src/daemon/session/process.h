@@ -45,6 +45,9 @@ struct process {
     struct driver_part *driver_parts;
     bool driver_parts_held;    /* they must not change (driver_line_hold()) */
     uint32_t unknown_pointers; /* as its notices say (wire.h) */
+    /* What its slot said of its requests, per GPU of the session, when this daemon found it there: an earlier one has
+     * counted that. */
+    struct ledger_counts counts_before[LEDGER_GPUS];
     char command[16];
     struct round_task burial;
 };
@@ -70,8 +73,8 @@ struct process *process_find_other(const struct session *session, pid_t pid, uin
 /* The session that process `pid` is attached to; NULL: it is in no session. */
 const struct session *process_session_of(const struct daemon *daemon, pid_t pid);
 
-/* What the process's slot says of its requests on a GPU of the session, but no more than a process of its age can have
- * made: a program may write any number there, and the daemon adds these up over all users. */
+/* What the process's slot says of its requests on a GPU of the session under this daemon, but no more than a process of its
+ * age can have made: a program may write any number there, and the daemon adds these up over all users. */
 struct ledger_counts process_counts(const struct process *process, unsigned policy_gpu);
 
 /* Whether its libgpuslice.so speaks an older version of the wire protocol than this daemon: it was started before an

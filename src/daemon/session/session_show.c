@@ -54,6 +54,6 @@ uint64_t session_refused(const struct session *session)
     uint64_t sum = session->refused_before;
     for (const struct process *process = session->processes; process; process = process->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
-            sum += ledger_slot_counts(session->ledger.usage, process->slot, i).refused;
+            sum += process_counts(process, i).refused;
     return sum;
 }

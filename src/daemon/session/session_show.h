@@ -18,5 +18,5 @@ uint64_t session_charged(const struct session *session, unsigned policy_gpu);
 /* All that it uses there: the same, plus driver line and orphans. */
 uint64_t session_used(const struct session *session, unsigned policy_gpu);
 
-/* How many requests for memory its processes were refused. */
+/* How many requests for memory its processes were refused under this daemon. */
 uint64_t session_refused(const struct session *session);
