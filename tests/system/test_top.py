@@ -194,6 +194,19 @@ def test_it_lives_in_any_size(big, open_top, width, height):
     top.is_as_it_was(0)
 
 
+def test_gpus_for_which_there_is_no_room_are_counted(make_daemon, make_gpu, open_top):
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_GPUS=8)).start()
+    create(daemon, "train")
+    top = open_top(daemon)
+    top.shows("and 4 more GPUs")
+    assert sum("GPU Slice Sim" in line for line in top.screen()) == 4
+    top.shows("train")
+    top.resize(80, 50)
+    top.shows_not("more GPUs")
+    wait_for(lambda: sum("GPU Slice Sim" in line for line in top.screen()) == 8, "all of them")
+    assert any("train" in line for line in top.screen())
+
+
 def test_a_plain_terminal_gets_plain_characters(big, open_top, start):
     start(in_session(big, create(big, "train"))).get("alloc", 900 * MIB)
     top = open_top(big, locale="C")

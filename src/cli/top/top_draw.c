@@ -125,10 +125,16 @@ static void draw_title(const struct top_view *view)
     attroff(colour(view, PAIR_TITLE) | A_REVERSE);
 }
 
-static unsigned gpu_lines(const struct top_view *view)
+static unsigned gpus_shown(const struct top_view *view)
 {
     unsigned most = LINES > 40 ? GPU_LINES_MAX : LINES > 16 ? 4 : 1;
     return view->rows.gpu_count < most ? view->rows.gpu_count : most;
+}
+
+/* One more line says how many are left out; on the lowest screens there is no room for it. */
+static bool says_more_gpus(const struct top_view *view)
+{
+    return LINES > 16 && gpus_shown(view) < view->rows.gpu_count;
 }
 
 #define GPU_FIXED 39 /* cells of a GPU's line without its name and its sparkline */
@@ -162,6 +168,19 @@ static void draw_gpu(const struct top_view *view, int y, const struct top_gpu *g
         attron(colour(view, PAIR_WARN));
         put_text(y, x, COLS - x, note);
         attroff(colour(view, PAIR_WARN));
+    }
+}
+
+static void draw_gpus(const struct top_view *view)
+{
+    unsigned shown = gpus_shown(view);
+    char text[32];
+    for (unsigned i = 0; i < shown; i++)
+        draw_gpu(view, 1 + (int)i, &view->rows.gpus[i]);
+    if (says_more_gpus(view)) {
+        snprintf(text, sizeof(text), "and %u more GPU%s", view->rows.gpu_count - shown,
+                 view->rows.gpu_count - shown == 1 ? "" : "s");
+        put_text(1 + (int)shown, 5, COLS - 6, text);
     }
 }
 
@@ -314,7 +333,7 @@ static void draw_row(const struct top_view *view, int y, const struct layout *la
 
 static int list_begin(const struct top_view *view)
 {
-    return (int)gpu_lines(view) + (LINES > 16 ? 3 : 2);
+    return (int)gpus_shown(view) + says_more_gpus(view) + (LINES > 16 ? 3 : 2);
 }
 
 static int detail_lines(void)
@@ -502,8 +521,7 @@ void top_draw(struct top_view *view)
         draw_help();
     } else {
         if (!is_detail_alone(view)) {
-            for (unsigned i = 0; i < gpu_lines(view); i++)
-                draw_gpu(view, 1 + (int)i, &view->rows.gpus[i]);
+            draw_gpus(view);
             draw_list(view);
         }
         if (view->shows_detail)
