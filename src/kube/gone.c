@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "client/session_fields.h"
-#include "kube/node.h"
 #include "kube/slice_ids.h"
 
 /* enough for a container with slices to be listed, and for a new kubelet to learn its pods */
@@ -83,16 +82,12 @@ static int ask_whether_pod_has_gone(struct kubelet *kubelet, const json_t *sessi
     return result;
 }
 
-json_t *gone_sessions(struct kubelet *kubelet, const json_t *wanted)
+json_t *gone_sessions(struct kubelet *kubelet, const json_t *sessions, const json_t *wanted)
 {
-    json_t *sessions = NULL, *gone = json_object(), *session;
+    json_t *gone = json_object(), *session;
     size_t i;
     bool answers = true;
-    if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) < 0) {
-        json_decref(gone);
-        return NULL;
-    }
-    json_array_foreach(sessions, i, session)
+    json_array_foreach((json_t *)sessions, i, session)
     {
         int has_gone = may_have_gone(session, wanted);
         if (has_gone && kubelet->options.api.url && *session_text(session, "pod") &&
@@ -103,6 +98,5 @@ json_t *gone_sessions(struct kubelet *kubelet, const json_t *wanted)
         if (has_gone == 1)
             json_object_set_new(gone, session_text(session, "name"), json_true());
     }
-    json_decref(sessions);
     return gone;
 }

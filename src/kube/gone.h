@@ -10,6 +10,6 @@
 /* Whether the kubelet at the socket `path` has been running for a while. */
 bool gone_may_be_told(const char *path);
 
-/* In a task: the names of the sessions whose containers have gone, as an object; NULL if the daemon does not
- * answer. `wanted` are the sessions of containers that the kubelet lists, by name: {namespace, pod, container}. */
-json_t *gone_sessions(struct kubelet *kubelet, const json_t *wanted);
+/* In a task: the names of those of the daemon's `sessions` whose containers have gone, as an object. `wanted` are
+ * the sessions of containers that the kubelet lists, by name: {namespace, pod, container}. */
+json_t *gone_sessions(struct kubelet *kubelet, const json_t *sessions, const json_t *wanted);

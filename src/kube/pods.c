@@ -29,6 +29,7 @@ static struct {
     struct grpc_request *request;
     bool is_comparing; /* a task is comparing */
     bool is_settled;   /* a container that the list lacks may have gone */
+    bool is_failure_told;
     /* names of sessions whose slices were given after the list was requested */
     json_t *given;
     uint64_t looked_ns, soon_ns;
@@ -226,64 +227,136 @@ static void tell_problems(struct kubelet *kubelet, const json_t *pod, const json
     json_decref(event);
 }
 
-static void narrow(struct kubelet *kubelet, const char *session, const json_t *container, const json_t *gpus)
-{
-    char path[512], problems[PODS_PROBLEMS_TEXT];
-    struct error error;
-    json_t *pod = NULL, *wish;
-    if (!kubelet->options.api.url)
-        return;
-    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", session_text(container, "namespace"),
-             session_text(container, "pod"));
-    int status = api_request(kubelet, "GET", path, NULL, &pod, &error);
-    if (status > 0 && status != 200)
-        status = api_refused(status, path, pod, &error);
-    if (status < 0) {
-        fprintf(stderr, "gpuslice-kubelet: session %s: the pod's annotations are not known: %s\n", session,
-                error.message);
-        json_decref(pod);
-        return;
-    }
-    wish = pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"), gpus, problems);
-    if (problems[0])
-        tell_problems(kubelet, pod, container, problems);
-    if (wish && node_request_session(kubelet, "PATCH", session, "", wish, NULL, &error) < 0)
-        fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", session, error.message);
-    json_decref(wish);
-    json_decref(pod);
-}
-
 /* --- Comparing with the daemon ---------------------------------------------------------------------- */
 
-static bool is_labelled(const json_t *session, const json_t *container)
+static bool has_labels(const json_t *session, const json_t *labels)
 {
-    return json_equal(json_object_get(session, "namespace"), json_object_get(container, "namespace")) &&
-           json_equal(json_object_get(session, "pod"), json_object_get(container, "pod")) &&
-           json_equal(json_object_get(session, "container"), json_object_get(container, "container"));
+    const char *label;
+    json_t *value;
+    json_object_foreach((json_t *)labels, label, value)
+    {
+        if (!json_equal(json_object_get(session, label), value))
+            return false;
+    }
+    return true;
 }
 
-static void compare_session(struct kubelet *kubelet, const json_t *session, const json_t *gone)
+/* Ask the API server for the container's pod. Sets `*pod`: null if the server does not have it, or if there is no
+ * server. */
+static int read_pod(struct kubelet *kubelet, const json_t *container, json_t **pod, struct error *error)
+{
+    char path[512];
+    int status = 404;
+    *pod = NULL;
+    snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s", session_text(container, "namespace"),
+             session_text(container, "pod"));
+    if (kubelet->options.api.url)
+        status = api_request(kubelet, "GET", path, NULL, pod, error);
+    if (status >= 0 && status != 200 && status != 404)
+        status = api_refused(status, path, *pod, error);
+    if (status != 200) {
+        json_decref(*pod);
+        *pod = json_null();
+    }
+    return status < 0 ? status : 0;
+}
+
+static void note_reading(const struct error *error)
+{
+    if (error && !pods.is_failure_told)
+        fprintf(stderr, "gpuslice-kubelet: pods' annotations are not known: %s; it is tried again\n",
+                error->message);
+    pods.is_failure_told = error;
+}
+
+/* The pods of the sessions that lack a label, by the session's name. A pod that cannot be read is asked for at the
+ * next comparison. So are the others if the server does not answer, as each of them would take as long. */
+static json_t *read_pods(struct kubelet *kubelet, const json_t *sessions)
+{
+    json_t *found = json_object(), *session, *pod;
+    size_t i;
+    json_array_foreach((json_t *)sessions, i, session)
+    {
+        const char *name = session_text(session, "name");
+        const json_t *container = json_object_get(pods.wanted, name);
+        struct error error;
+        if (!container || has_labels(session, container))
+            continue;
+        int result = read_pod(kubelet, container, &pod, &error);
+        if (result == 0)
+            json_object_set_new(found, name, pod);
+        if (result != -ECANCELED)
+            note_reading(result < 0 ? &error : NULL);
+        if (result < 0 && result != -EREMOTEIO)
+            break;
+    }
+    return found;
+}
+
+/* Limit the session as its pod asks, and label it, in one request: once all labels are there, the pod is not read
+ * again. What the daemon refuses is left out, as it would refuse it again. */
+static int limit_session(struct kubelet *kubelet, const json_t *session, const json_t *container,
+                         const json_t *pod, char problems[static PODS_PROBLEMS_TEXT], struct error *error)
 {
     const char *name = session_text(session, "name");
-    if (json_object_get(pods.given, name))
-        return;
-    const json_t *container = json_object_get(pods.wanted, name);
+    json_t *wish = pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"),
+                             json_object_get(session, "gpus"), problems);
+    json_t *change = wish ? wish : json_object();
+    json_object_update(change, (json_t *)container);
+    int result = node_request_session(kubelet, "PATCH", name, "", change, NULL, error);
+    if (result == -EREMOTEIO && wish) {
+        add_problem(problems, "the node's daemon refuses what they ask for: %.400s", error->message);
+        result = node_request_session(kubelet, "PATCH", name, "", container, NULL, error);
+    }
+    json_decref(change);
+    return result;
+}
+
+/* The labels that show whose session it is, while its pod cannot be read: the one for the container is missing. */
+static int label_unread(struct kubelet *kubelet, const json_t *session, const json_t *container,
+                        struct error *error)
+{
+    json_t *labels = json_copy((json_t *)container);
+    json_object_del(labels, "container");
+    int result =
+        has_labels(session, labels)
+            ? 0
+            : node_request_session(kubelet, "PATCH", session_text(session, "name"), "", labels, NULL, error);
+    json_decref(labels);
+    return result;
+}
+
+/* What is looked up for a comparison before it begins, and what comes of it; by the session's name. */
+struct comparison {
+    json_t *gone;     /* as gone_sessions() says; NULL: not known */
+    json_t *found;    /* pods that were read */
+    json_t *problems; /* what to tell their authors */
+};
+
+static void compare_session(struct kubelet *kubelet, const json_t *session,
+                            const struct comparison *comparison)
+{
+    const char *name = session_text(session, "name");
+    const json_t *container = json_object_get(pods.wanted, name),
+                 *pod = json_object_get(comparison->found, name);
     struct error error;
-    char file[SLICES_FILE_TEXT];
-    if (strncmp(name, SLICES_PREFIX, strlen(SLICES_PREFIX)) != 0)
+    char file[SLICES_FILE_TEXT], problems[PODS_PROBLEMS_TEXT] = "";
+    int result = 0;
+    if (json_object_get(pods.given, name) || strncmp(name, SLICES_PREFIX, strlen(SLICES_PREFIX)) != 0)
         return;
-    if (container && !is_labelled(session, container)) {
-        if (node_request_session(kubelet, "PATCH", name, "", container, NULL, &error) < 0)
-            fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
-        else
-            narrow(kubelet, name, container, json_object_get(session, "gpus"));
-    } else if (!container && json_object_get(gone, name)) {
+    if (container && !has_labels(session, container)) {
+        result = pod ? limit_session(kubelet, session, container, pod, problems, &error)
+                     : label_unread(kubelet, session, container, &error);
+        if (result == 0 && problems[0])
+            json_object_set_new(comparison->problems, name, json_string(problems));
+    } else if (!container && json_object_get(comparison->gone, name)) {
         slices_file_name(name, file);
-        if (node_end_session(kubelet, name, file, &error) < 0)
-            fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
-        else
+        result = node_end_session(kubelet, name, file, &error);
+        if (result == 0)
             fprintf(stderr, "gpuslice-kubelet: session %s ended: its container has gone\n", name);
     }
+    if (result < 0)
+        fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);
 }
 
 static bool has_session(const json_t *sessions, const char *name)
@@ -315,22 +388,40 @@ static void remove_stale_specifications(const struct kubelet *kubelet, const jso
     }
 }
 
-/* Slices can be given while the API server is asked, but not while sessions are ended. */
+/* Under SLICES_LOCK. */
+static void compare_all(struct kubelet *kubelet, const struct comparison *comparison)
+{
+    json_t *sessions, *session;
+    size_t i;
+    if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) < 0)
+        return;
+    json_array_foreach(sessions, i, session) compare_session(kubelet, session, comparison);
+    remove_stale_specifications(kubelet, sessions);
+    json_decref(sessions);
+}
+
+/* Slices can be given while the API server is asked, but not while sessions are changed and ended. */
 static void compare(void *context)
 {
     struct kubelet *kubelet = context;
-    json_t *gone = pods.is_settled ? gone_sessions(kubelet, pods.wanted) : NULL;
-    json_t *sessions = NULL, *session;
+    struct comparison comparison = {.problems = json_object()};
+    json_t *sessions = NULL, *text;
+    const char *name;
     struct task_lock lock;
-    size_t i;
-    task_lock(&lock, SLICES_LOCK);
     if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0) {
-        json_array_foreach(sessions, i, session) compare_session(kubelet, session, gone);
-        remove_stale_specifications(kubelet, sessions);
+        comparison.gone = pods.is_settled ? gone_sessions(kubelet, sessions, pods.wanted) : NULL;
+        comparison.found = read_pods(kubelet, sessions);
+        task_lock(&lock, SLICES_LOCK);
+        compare_all(kubelet, &comparison);
+        task_unlock(&lock);
     }
+    json_object_foreach(comparison.problems, name, text)
+        tell_problems(kubelet, json_object_get(comparison.found, name), json_object_get(pods.wanted, name),
+                      json_string_value(text));
     json_decref(sessions);
-    json_decref(gone);
-    task_unlock(&lock);
+    json_decref(comparison.gone);
+    json_decref(comparison.found);
+    json_decref(comparison.problems);
     json_decref(pods.wanted);
     pods.wanted = NULL;
     pods.is_comparing = false;

@@ -278,19 +278,59 @@ def test_the_specification_of_a_session_that_somebody_else_ended_goes(machine, k
              lambda: f"the other's alone to be left: {[path.name for path in plugin.cdi.iterdir()]}", deadline_s=60)
 
 
-def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path):
+@pytest.mark.parametrize("answers", [[], [500], ["hang up", 401, b"no JSON"]], ids=["at once", "refused", "not answered"])
+def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path, answers):
+    """Also if the API server does not say what they are when it is asked first."""
     api = ApiServer(tmp_path)
-    api.put("/api/v1/namespaces/team/pods/train-0", {"metadata": {"annotations": {
+    path = "/api/v1/namespaces/team/pods/train-0"
+    api.put(path, {"metadata": {"annotations": {
         "gpuslice.io/memory": "32MiB", "tensor-fusion.ai/vram-limit": "48MiB", "gpuslice.io/priority": "high",
         "tensor-fusion.ai/compute-percent-limit": "15"}}})
-    make_plugin(machine, *api.options).start()
+    api.answers = list(answers)
+    plugin = make_plugin(machine, *api.options).start()
     _, devices = registered(kubelet)
     ids = sorted(ids_of(devices))
     allocate(kubelet, ids[0])
     kubelet.must("pods", pods=[pod("train-0", ids[0])])
     session = wait_for(lambda: next((one for one in sessions(machine) if one["priority"] == "high"), None), "the change")
     assert session["vram_limit_bytes"] == 32 * MIB and session["compute_max_ratio"] == 0.15
-    assert api.events == []
+    assert (session["namespace"], session["pod"], session["container"]) == ("team", "train-0", "main")
+    assert api.events == [] and api.requests == [("GET", path)] * (len(answers) + 1)
+    assert plugin.log_text().count("annotations are not known") == (1 if answers else 0)
+    api.stop()
+
+
+def test_a_pod_that_cannot_be_read_gives_its_session_its_name(machine, kubelet, make_plugin, tmp_path):
+    """So that nobody ends the session as one without a pod, while the API server does not answer."""
+    api = ApiServer(tmp_path)
+    api.stop()
+    make_plugin(machine, *api.options).start()
+    _, devices = registered(kubelet)
+    allocate(kubelet, ids_of(devices)[0])
+    kubelet.must("pods", pods=[pod("train-0", ids_of(devices)[0])])
+    session = wait_for(lambda: next((one for one in sessions(machine) if one["pod"]), None), "the pod's name")
+    assert (session["namespace"], session["pod"], session["container"]) == ("team", "train-0", None)
+    api.start()  # it has no such pod
+    wait_for(lambda: sessions(machine)[0]["container"] == "main", "the last label")
+    api.stop()
+
+
+def test_what_the_daemon_refuses_is_told_to_the_pod_once(machine, kubelet, make_plugin, tmp_path):
+    api = ApiServer(tmp_path)
+    path = "/api/v1/namespaces/team/pods/train-0"
+    api.put(path, {"metadata": {"annotations": {"gpuslice.io/idle-suspend": "5m"}}})
+    make_plugin(machine, *api.options).start()
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    allocate(kubelet, ids[0])
+    kubelet.must("pods", pods=[pod("train-0", ids[0])])
+    (event,) = wait_for(lambda: api.events, "an event")
+    assert "idle suspension" in event["message"]
+    assert sessions(machine)[0]["container"] == "main"
+    allocate(kubelet, ids[1])  # another comparison
+    kubelet.must("pods", pods=[pod("train-0", ids[0]), pod("other", ids[1])])
+    wait_for(lambda: all(one["pod"] for one in sessions(machine)), "the other's label")
+    assert len(api.events) == 1 and api.requests.count(("GET", path)) == 1
     api.stop()
 
 
