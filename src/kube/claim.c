@@ -235,7 +235,13 @@ static int read_parameter(struct config *config, const char *key, const json_t *
         key);
 }
 
-/* The classes' configurations come before the claim's own, which therefore wins. */
+static bool is_on_card(const char *oversubscribe)
+{
+    return !oversubscribe || strcmp(oversubscribe, "none") == 0;
+}
+
+/* The classes' configurations come before the claim's own, which therefore wins. One whose memory is to stay on the
+ * card takes back what earlier ones said about memory that can leave it. */
 static int read_configs(struct config *config, const json_t *allocation, struct error *error)
 {
     size_t i;
@@ -246,7 +252,11 @@ static int read_configs(struct config *config, const json_t *allocation, struct 
         const json_t *opaque = json_object_get(each, "opaque");
         if (strcmp(session_text(opaque, "driver"), CLAIM_DRIVER) != 0)
             continue;
-        json_object_foreach(json_object_get(opaque, "parameters"), key, value)
+        const json_t *parameters = json_object_get(opaque, "parameters");
+        if (json_object_get(parameters, "oversubscribe") &&
+            is_on_card(session_text(parameters, "oversubscribe")))
+            config->limit_bytes = config->host_bytes = config->idle_seconds = 0;
+        json_object_foreach((json_t *)parameters, key, value)
         {
             int result = read_parameter(config, key, value, error);
             if (result < 0)
@@ -264,7 +274,7 @@ static int check_limit(const struct config *config, const struct reading *readin
 {
     const char *uuid;
     json_t *bytes;
-    if (config->limit_bytes && !config->oversubscribe)
+    if (config->limit_bytes && is_on_card(config->oversubscribe))
         return error_set(error, EINVAL, NULL,
                          "the claim has a memoryLimit, which is for memory that can leave the card; expected "
                          "oversubscribe: swap beside it");

@@ -151,6 +151,15 @@ static void memory_that_can_leave_the_card_may_be_more_than_was_counted(void **s
         "\"oversubscribe\":\"swap\",\"host_memory_bytes\":4096,\"idle_suspend_seconds\":300}");
 }
 
+static void a_claim_whose_memory_stays_has_what_was_counted_whatever_its_class_says(void **state)
+{
+    check_body(RESULT("gpu-aa", CONSUMED("100", "25")),
+               CONFIG("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\",\"hostMemory\":\"4Ki\","
+                      "\"idleSuspend\":\"5m\"") "," CONFIG("\"oversubscribe\":\"none\""),
+               "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100}],\"compute\":"
+               "\"25%\",\"namespace\":\"team\",\"pod\":\"train-0\",\"oversubscribe\":\"none\"}");
+}
+
 static void check_refused(const char *results, const char *configs, const char *words)
 {
     json_t *body = NULL, *devices = NULL;
@@ -185,6 +194,8 @@ static void what_cannot_be_is_refused_with_a_reason(void **state)
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"oversubscribe\":true"), "oversubscribe");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"memoryLimit\":\"1Gi\""),
                   "oversubscribe: swap");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")),
+                  CONFIG("\"memoryLimit\":\"1Gi\",\"oversubscribe\":\"none\""), "oversubscribe: swap");
     check_refused(RESULT("gpu-aa", CONSUMED("2Gi", "1")),
                   CONFIG("\"memoryLimit\":\"1Gi\",\"oversubscribe\":\"swap\""), "less than");
 }
@@ -212,6 +223,7 @@ int main(void)
         cmocka_unit_test(the_claims_configuration_wins_over_the_classes),
         cmocka_unit_test(a_claim_may_be_promised_nothing),
         cmocka_unit_test(memory_that_can_leave_the_card_may_be_more_than_was_counted),
+        cmocka_unit_test(a_claim_whose_memory_stays_has_what_was_counted_whatever_its_class_says),
         cmocka_unit_test(what_cannot_be_is_refused_with_a_reason),
         cmocka_unit_test(another_claim_of_that_name_is_not_taken_for_it),
     };
