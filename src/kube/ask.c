@@ -204,6 +204,10 @@ static void prepare(struct asking *asking, const char *sent, struct curl_slist *
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, question->socket ? "http" : "https");
     if (question->socket)
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, question->socket);
+    /* A connection for each request at a time. With HTTP/2 all of them share one, and a request that has no answer
+     * in time ends only its stream: if the server vanished silently, later requests would join that connection until
+     * the kernel gives it up, which takes a quarter of an hour. */
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)question->timeout_ms);

@@ -112,6 +112,7 @@ class ApiServer:
         self.token = None
         self.change_token("first")
         self.objects, self.requests, self.answers, self.events = {}, [], [], []
+        self.protocols = set()  # those that clients have agreed on
         self.version = 1
         self.lacks_gate = False  # DRAConsumableCapacity
         self.lock = threading.Lock()
@@ -131,6 +132,10 @@ class ApiServer:
 
             def log_message(self, *words):
                 pass
+
+            def setup(self):
+                super().setup()
+                outer.protocols.add(self.connection.selected_alpn_protocol())
 
             def answer(self):
                 length = int(self.headers.get("Content-Length") or 0)
@@ -182,6 +187,7 @@ class ApiServer:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
+        context.set_alpn_protocols(["h2", "http/1.1"])  # as the real one; here the first would get no answer
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()

@@ -202,6 +202,12 @@ def test_an_api_server_that_hangs_keeps_no_other_call_waiting(api, machine, gree
     assert sessions(machine) == []
 
 
+def test_requests_share_no_connection_that_may_have_died(api, greeted):
+    """With HTTP/2, later requests would wait for an answer on the connection of one that had none in time."""
+    wait_for(api.slices, "the slice")
+    assert api.protocols == {"http/1.1"}
+
+
 def test_a_daemon_that_hangs_keeps_no_other_call_waiting(api, machine, greeted):
     wait_for(api.slices, "the slice")
     claims = [make_claim(api, result(gpu_names(machine)[0], memory="10Mi", cores="5")) for _ in range(3)]
