@@ -51,11 +51,13 @@ void grpc_server_close(struct grpc_server *server);
 /* Whether the socket's path still leads to this server. */
 bool grpc_server_is_found(const struct grpc_server *server);
 
-/* Send one message of the answer. */
+/* Send one message of the answer. If it is too long, or if the client does not read and too much waits for it, the
+ * answer ends with GRPC_RESOURCE_EXHAUSTED. */
 void grpc_call_send(struct grpc_call *call, const void *message, size_t bytes);
 /* End the answer; the call must not be used again. `text` may be NULL. */
 void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *text);
-/* Have `gone` called when the client has gone or its deadline has passed; the call must not be used after that. */
+/* Have `gone` called when the client has gone, its deadline has passed, or grpc_call_send() has ended the answer; the
+ * call must not be used once the code that `gone` interrupts has returned. */
 void grpc_call_watch(struct grpc_call *call, void (*gone)(void *context, struct grpc_call *call),
                      void *context);
 

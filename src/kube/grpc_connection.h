@@ -93,7 +93,7 @@ void grpc_request_ended(struct grpc_connection *connection, enum grpc_status sta
 struct grpc_call *grpc_call_new(struct grpc_connection *connection, int32_t stream);
 void grpc_call_free(struct grpc_call *call);
 
-/* Report that the client has gone or its deadline has passed, for a call that is answered later. */
+/* Report that the call has ended without its answer, to whoever watches it. */
 void grpc_call_gone(struct grpc_call *call);
 
 /* Make room for `more` bytes after the `used` ones; false if that is too much. */

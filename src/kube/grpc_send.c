@@ -77,6 +77,7 @@ static void begin_answer(struct grpc_call *call)
 void grpc_call_send(struct grpc_call *call, const void *message, size_t bytes)
 {
     if (!grpc_call_append(call, message, bytes)) {
+        grpc_call_gone(call);
         grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED,
                       "the answer is too long, or the client does not read it");
         return;

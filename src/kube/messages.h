@@ -30,10 +30,9 @@ static inline void message_send(struct grpc_call *call, const ProtobufCMessage *
 {
     size_t bytes;
     uint8_t *packed = message_pack(message, &bytes);
-    if (packed)
-        grpc_call_send(call, packed, bytes);
-    else
-        grpc_call_end(call, GRPC_RESOURCE_EXHAUSTED, "out of memory");
+    if (!packed)
+        abort(); /* as above */
+    grpc_call_send(call, packed, bytes);
     free(packed);
 }
 

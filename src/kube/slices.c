@@ -314,6 +314,22 @@ static void watch_sockets(struct slices *slices)
         slices->sockets = NULL; /* look each second instead */
 }
 
+/* So many have a list that fits into a message: each takes less than 120 bytes of GRPC_MESSAGE_MAX. */
+#define SLICES_MOST 8192u
+
+static bool are_few_enough(struct kubelet *kubelet)
+{
+    size_t gpus = json_array_size(kubelet->gpus);
+    if (gpus * kubelet->options.slice_count <= SLICES_MOST)
+        return true;
+    fprintf(stderr,
+            "gpuslice-kubelet: %zu GPUs of %u slices have %zu together; expected %u at most; use a smaller "
+            "--slices\n",
+            gpus, kubelet->options.slice_count, gpus * kubelet->options.slice_count, SLICES_MOST);
+    sd_event_exit(kubelet->loop, -EBUSY);
+    return false;
+}
+
 void slices_tick(struct kubelet *kubelet)
 {
     struct slices *slices = kubelet->slices;
@@ -321,7 +337,7 @@ void slices_tick(struct kubelet *kubelet)
     struct error error;
     if (!slices || !json_array_size(kubelet->gpus))
         return; /* without a GPU there is nothing to offer */
-    if (!rivals_are_absent(kubelet, slices->socket))
+    if (!are_few_enough(kubelet) || !rivals_are_absent(kubelet, slices->socket))
         return;
     watch_sockets(slices);
     /* A kubelet that starts removes all sockets in the folder. */

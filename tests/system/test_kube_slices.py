@@ -122,6 +122,19 @@ def test_it_does_not_start_beside_a_plug_in_that_offers_the_same_gpus(machine, k
     assert "nvidia-gpu.sock" in plugin.log_text() and uuid in plugin.log_text()
 
 
+def test_it_does_not_start_with_more_slices_than_a_list_holds(make_daemon, make_gpu, kubelet, make_plugin):
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=9)).start()
+    plugin = make_plugin(daemon, "--slices", 1000).start()
+    assert plugin.process.wait(20) == 1
+    assert "9 GPUs of 1000 slices have 9000" in plugin.log_text()
+
+
+def test_as_many_slices_as_may_be_fit_into_a_list(make_daemon, make_gpu, kubelet, make_plugin):
+    make_plugin(make_daemon(make_gpu(FAKECUDA_GPUS=8)).start(), "--slices", 1000).start()
+    _, devices = registered(kubelet)
+    assert len(devices["devices"]) == 8000
+
+
 def test_plug_ins_of_other_devices_are_no_matter(machine, kubelet, plugin, make_plugin):
     registered(kubelet)
     plugin.kill()
