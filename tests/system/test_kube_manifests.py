@@ -71,8 +71,8 @@ def test_switches_are_values_of_either_kind():
 
 # --- On a node ---------------------------------------------------------------------------------------------
 
-def install(from_, to):
-    subprocess.run([FOLDER / "install-on-node", from_, to], check=True, timeout=60)
+def install(from_, to, cdi="/nowhere"):
+    subprocess.run([FOLDER / "install-on-node", from_, to, cdi], check=True, timeout=60)
 
 
 def tree(tmp_path, version, content):
@@ -100,6 +100,25 @@ def test_an_upgrade_writes_over_no_file_that_is_in_use(tmp_path):
     (node / ".new" / "lib").mkdir(parents=True)  # of one that was interrupted
     install(tree(tmp_path, "4.0", "fourth"), node)
     assert library.read_text() == "fourth" and sorted(os.listdir(node)) == ["3.0", "4.0", "current"]
+
+
+def test_a_version_that_a_container_has_stays(tmp_path):
+    """However often the installation runs: when the container of a running pod is made again, its files must be there."""
+    node, cdi = tmp_path / "node", tmp_path / "cdi"
+    node.mkdir()
+    cdi.mkdir()
+    trees = {version: tree(tmp_path, version, "content") for version in ("1.0", "2.0", "3.0")}
+    install(trees["1.0"], node, cdi)
+    specification = cdi / "gpuslice-claim-1.json"
+    specification.write_text(json.dumps({"devices": [{"containerEdits": {"mounts": [
+        {"hostPath": f"{node}/1.0/lib/libgpuslice.so", "containerPath": "/usr/local/gpuslice/libgpuslice.so"}]}}]}, indent=2))
+    for version in ("2.0", "2.0", "3.0"):
+        install(trees[version], node, cdi)
+        assert (node / "1.0" / "lib" / "library").exists()
+    assert sorted(os.listdir(node)) == ["1.0", "2.0", "3.0", "current"]
+    specification.unlink()
+    install(trees["3.0"], node, cdi)
+    assert sorted(os.listdir(node)) == ["3.0", "current"]
 
 
 def test_a_node_without_a_gpu_waits(tmp_path):
