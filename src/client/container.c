@@ -99,6 +99,12 @@ static char *read_linker_cache(void)
     return text;
 }
 
+bool container_mount_is_outdated(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && status.st_nlink == 0;
+}
+
 /* The number of a card's device file, as the driver tells it; -1 when unknown. */
 static int device_minor(const char *uuid)
 {

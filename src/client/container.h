@@ -48,3 +48,8 @@ int container_driver_parts(const json_t *gpus, const struct container_host *host
 /* The driver's libraries for this machine's architecture in `listing`, the output of `ldconfig -p`: an array of
  * paths. */
 json_t *container_driver_libraries(const char *listing);
+
+/* Whether `path` (the linker's cache) is mounted alone, and has been replaced where it came from, as ldconfig does it:
+ * the mount still shows the file of before, which has no name any more. */
+#define CONTAINER_LINKER_CACHE "/etc/ld.so.cache"
+bool container_mount_is_outdated(const char *path);

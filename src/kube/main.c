@@ -231,11 +231,35 @@ static void look_at_node(struct kubelet *kubelet)
         kubelet->is_looking = false;
 }
 
+/* ldconfig may run several times in a row, when packages are installed. */
+#define SETTLE_NS (UINT64_C(30) * 1000000000)
+
+/* A container has the host's cache of libraries as it was when the container was made. So when the host gets another
+ * one, as with a driver, the plug-in ends and is started again, in a new container. */
+static void look_at_linker_cache(struct kubelet *kubelet)
+{
+    static uint64_t outdated_ns; /* since when; 0: it is not */
+    const struct kubelet_options *chosen = &kubelet->options;
+    if (chosen->simulated || chosen->driver != CONTAINER_DRIVER_HOST ||
+        !container_mount_is_outdated(CONTAINER_LINKER_CACHE)) {
+        outdated_ns = 0;
+        return;
+    }
+    if (!outdated_ns)
+        outdated_ns = monotonic_ns();
+    if (monotonic_ns() - outdated_ns < SETTLE_NS)
+        return;
+    fprintf(stderr, "gpuslice-kubelet: the host has another " CONTAINER_LINKER_CACHE
+                    " now, perhaps with another driver; a new container gets it\n");
+    sd_event_exit(kubelet->loop, -EBUSY);
+}
+
 static int on_tick(sd_event_source *source, uint64_t usec, void *userdata)
 {
     struct kubelet *kubelet = userdata;
     sd_event_source_set_time_relative(source, TICK_USEC);
     look_at_node(kubelet);
+    look_at_linker_cache(kubelet);
     slices_tick(kubelet);
     pods_tick(kubelet);
     dra_tick(kubelet);

@@ -5,7 +5,10 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/container.h"
 
@@ -46,11 +49,28 @@ static void a_listing_of_another_form_has_none(void **state)
     check_libraries("\n\n\tlibcuda.so.1\n(libcuda.so.1) => x\n", (const char *const[]){NULL});
 }
 
+static void a_mount_of_a_file_that_was_replaced_is_outdated(void **state)
+{
+    char old[] = "/tmp/container-XXXXXX", new[] = "/tmp/container-XXXXXX", mount[64];
+    int fd = mkstemp(old);
+    assert_true(fd >= 0);
+    snprintf(mount, sizeof(mount), "/proc/self/fd/%d", fd); /* leads to the file, as a mount does */
+    assert_false(container_mount_is_outdated(mount));
+    close(mkstemp(new));
+    assert_int_equal(rename(new, old), 0);
+    assert_true(container_mount_is_outdated(mount));
+    assert_false(container_mount_is_outdated(old));
+    unlink(old);
+    assert_false(container_mount_is_outdated(old));
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_drivers_libraries_for_our_kind_of_program_are_found),
         cmocka_unit_test(a_listing_of_another_form_has_none),
+        cmocka_unit_test(a_mount_of_a_file_that_was_replaced_is_outdated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
