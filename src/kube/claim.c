@@ -302,7 +302,7 @@ static json_t *make_body(const struct reading *reading, const struct config *con
     json_object_foreach(reading->bytes, uuid, bytes) json_array_append_new(
         gpus, json_pack("{s:s,s:I}", "gpu", uuid, "memory_bytes",
                         config->limit_bytes ? (json_int_t)config->limit_bytes : json_integer_value(bytes)));
-    snprintf(name, sizeof(name), "claim-%.56s", uid);
+    snprintf(name, sizeof(name), CLAIM_PREFIX "%.56s", uid);
     json_t *body = json_pack("{s:s,s:o,s:s}", "name", name, "gpus", gpus, "compute",
                              units_format_share(config->share, share));
     const json_t *metadata = json_object_get(claim, "metadata");

@@ -12,6 +12,7 @@
 #include "client/session_fields.h"
 #include "kube/claim.h"
 #include "kube/dra_claims.h"
+#include "kube/dra_forgotten.h"
 #include "kube/messages.h"
 #include "kube/resource_slices.h"
 #include "kube/watchers.h"
@@ -157,6 +158,7 @@ void dra_tick(struct kubelet *kubelet)
     if (!dra || !kubelet->is_daemon_known)
         return;
     tell_watchers(dra);
+    dra_forgotten_tick(kubelet);
     /* The socket for claims comes first, as the kubelet calls it as soon as it sees the registration socket. */
     if (keep_server(dra, dra->socket, methods, &dra->server, &error) < 0 ||
         keep_server(dra, dra->registration_socket, registration_methods, &dra->registration, &error) < 0)

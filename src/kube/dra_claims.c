@@ -32,10 +32,15 @@ static int check_claim(const Kubelet__Claim *claim, struct error *error)
     return 0;
 }
 
-static void name_session(const char *uid, char session[static 64], char file[static 80])
+void dra_claims_file_name(const char *uid, char file[static DRA_CLAIMS_FILE_TEXT])
 {
-    snprintf(session, 64, "claim-%.56s", uid);
-    snprintf(file, 80, "gpuslice-claim-%.56s", uid);
+    snprintf(file, DRA_CLAIMS_FILE_TEXT, "gpuslice-" CLAIM_PREFIX "%.56s", uid);
+}
+
+static void name_session(const char *uid, char session[static 64], char file[static DRA_CLAIMS_FILE_TEXT])
+{
+    snprintf(session, 64, CLAIM_PREFIX "%.56s", uid);
+    dra_claims_file_name(uid, file);
 }
 
 /* The result for one claim. */
@@ -87,6 +92,12 @@ static int keep_names(const struct kubelet *kubelet, const char *uid, unsigned c
                                                   : error_set_errno(error, errno, "cannot write %s", path);
 }
 
+bool dra_claims_is_known(const struct kubelet *kubelet, const char *uid)
+{
+    char path[PATH_MAX];
+    return names_path(kubelet, uid, path, NULL) == 0 && access(path, F_OK) == 0;
+}
+
 static void forget_names(const struct kubelet *kubelet, const char *uid)
 {
     char path[PATH_MAX];
@@ -114,7 +125,7 @@ static json_t *name_devices(json_t *devices, const char *uid, unsigned first)
 static int make_devices(struct kubelet *kubelet, const char *uid, json_t *body, json_t *devices,
                         struct error *error)
 {
-    char name[64], file[80];
+    char name[64], file[DRA_CLAIMS_FILE_TEXT];
     json_t *session = NULL, *parts = NULL;
     name_session(uid, name, file);
     json_t *all = name_devices(devices, uid, count_names(kubelet, uid));
@@ -154,7 +165,7 @@ static int prepare(struct kubelet *kubelet, const Kubelet__Claim *claim, struct 
 
 static int unprepare(struct kubelet *kubelet, const Kubelet__Claim *claim, struct outcome *outcome)
 {
-    char name[64], file[80];
+    char name[64], file[DRA_CLAIMS_FILE_TEXT];
     name_session(claim->uid, name, file);
     int result = node_end_session(kubelet, name, file, &outcome->error);
     if (result == 0)

@@ -61,8 +61,7 @@ static bool has_follower(const json_t *session, const json_t *wanted)
     return false;
 }
 
-/* Ask the API server. 1: the pod has gone; 0: it has not; negative: unknown. */
-static int ask_whether_pod_has_gone(struct kubelet *kubelet, const json_t *session)
+int gone_ask_whether_pod_has(struct kubelet *kubelet, const json_t *session)
 {
     char path[64 + 2 * 253];
     struct error error;
@@ -92,7 +91,7 @@ json_t *gone_sessions(struct kubelet *kubelet, const json_t *sessions, const jso
         int has_gone = may_have_gone(session, wanted);
         if (has_gone && kubelet->options.api.url && *session_text(session, "pod") &&
             !has_follower(session, wanted)) {
-            has_gone = answers ? ask_whether_pod_has_gone(kubelet, session) : -1;
+            has_gone = answers ? gone_ask_whether_pod_has(kubelet, session) : -1;
             answers = has_gone >= 0;
         }
         if (has_gone == 1)

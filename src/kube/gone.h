@@ -1,4 +1,4 @@
-/* gone.h - which sessions of slices have lost their containers.
+/* gone.h - which sessions have lost their containers.
  *
  * A session that is ended too early costs a running container its GPU for good. One that is ended late costs
  * nothing: it ends when its slices are given again. So the kubelet's list is not enough: a kubelet that has just
@@ -13,3 +13,7 @@ bool gone_may_be_told(const char *path);
 /* In a task: the names of those of the daemon's `sessions` whose containers have gone, as an object. `wanted` are
  * the sessions of containers that the kubelet lists, by name: {namespace, pod, container}. */
 json_t *gone_sessions(struct kubelet *kubelet, const json_t *sessions, const json_t *wanted);
+
+/* In a task: ask the API server for the pod that the session is labelled with. 1: it has gone from this node; 0: it has
+ * not; negative: unknown. */
+int gone_ask_whether_pod_has(struct kubelet *kubelet, const json_t *session);

@@ -1,6 +1,7 @@
 """The DRA driver: claims are prepared and unprepared by a kubelet that is not ours, beside a small API server over TLS."""
 import json
 import random
+import shutil
 import signal
 import uuid
 
@@ -256,6 +257,21 @@ def test_health_is_told_at_once_and_again(machine, greeted):
 
 # --- Preparing ---------------------------------------------------------------------------------------------
 
+def specification_of(session, plugin):
+    return json.loads((plugin.cdi / f"gpuslice-{session['name']}.json").read_text())
+
+
+def puppet_in(session, plugin, product, reap):
+    """A program with a context, and with what a container of the session gets, as far as it needs no container."""
+    environment = dict(entry.split("=", 1) for entry in specification_of(session, plugin)["devices"][0]["containerEdits"]["env"])
+    environment |= {"GPUSLICE_IPC_SOCK": session["own_socket"], "FAKECUDA_FOLDER": "/dev/shm",
+                    "LD_PRELOAD": str(product.interceptor), "LD_LIBRARY_PATH": str(product.simulated)}
+    puppet = Puppet(product, environment)
+    reap(puppet.process)
+    puppet.get("context", 0)
+    return puppet
+
+
 def test_a_claim_is_a_session_with_what_was_consumed(api, machine, greeted, plugin, product, reap):
     device = gpu_names(machine)[1]
     claim = make_claim(api, result(device, shareID="share-1", request="gpu/first"))
@@ -268,15 +284,10 @@ def test_a_claim_is_a_session_with_what_was_consumed(api, machine, greeted, plug
     assert session["gpus"][0]["uuid"].lower() == device and session["vram_limit_bytes"] == 64 * MIB
     assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.25, 0.25)
     assert (session["namespace"], session["pod"]) == ("team", "train-0")
-    (file,) = plugin.cdi.iterdir()
-    specification = json.loads(file.read_text())
+    assert [file.name for file in plugin.cdi.iterdir()] == [f"gpuslice-{session['name']}.json"]
+    specification = specification_of(session, plugin)
     assert f"{specification['kind']}={specification['devices'][0]['name']}" == prepared["cdi_device_ids"][0]
-    environment = dict(entry.split("=", 1) for entry in specification["devices"][0]["containerEdits"]["env"])
-    environment |= {"GPUSLICE_IPC_SOCK": session["own_socket"], "FAKECUDA_FOLDER": "/dev/shm",
-                    "LD_PRELOAD": str(product.interceptor), "LD_LIBRARY_PATH": str(product.simulated)}
-    puppet = Puppet(product, environment)
-    reap(puppet.process)
-    puppet.get("context", 0)
+    puppet = puppet_in(session, plugin, product, reap)
     puppet.get("alloc", 40 * MIB)
     assert puppet.code("alloc", 40 * MIB) == OUT_OF_MEMORY
     puppet.process.kill()
@@ -335,6 +346,29 @@ def test_preparing_and_unpreparing_again_changes_nothing(api, machine, greeted, 
         assert unprepare(greeted, claim)[claim["uid"]]["error"] == ""
     assert sessions(machine) == []
     assert list((greeted.folder / "plugins" / DRIVER / "claims").iterdir()) == []
+
+
+def test_sessions_of_claims_that_the_kubelet_has_lost_end_if_their_pods_have_gone(api, machine, greeted, plugin, product, reap):
+    """As after `kubeadm reset`. The kubelet unprepares none of them."""
+    pod = "/api/v1/namespaces/team/pods/"
+    for name in ("runs", "gone", "busy"):
+        prepare(greeted, make_claim(api, result(gpu_names(machine)[0], cores="5"), pod=name))
+    known = make_claim(api, result(gpu_names(machine)[0], cores="5"), pod="known")
+    runs, gone, busy = sessions(machine)
+    puppet = puppet_in(busy, plugin, product, reap)
+    plugin.kill()
+    shutil.rmtree(greeted.folder / "plugins" / DRIVER)
+    api.put(pod + "runs", {"metadata": {}, "spec": {"nodeName": NODE}, "status": {"phase": "Running"}})
+    plugin.start()
+    wait_for(lambda: len(sessions(machine)) == 2, "the end of the one that nobody uses")
+    greet(greeted)
+    prepare(greeted, known)
+    puppet.process.kill()
+    wait_for(lambda: {one["pod"] for one in sessions(machine)} == {"runs", "known"}, "the end of the one whose program has ended")
+    wait_for(lambda: {file.name for file in plugin.cdi.iterdir()} == {f"gpuslice-{one['name']}.json" for one in sessions(machine)},
+             "the others' specifications to go")
+    assert gone["session_id"] not in {one["session_id"] for one in sessions(machine)}
+    assert runs["session_id"] in {one["session_id"] for one in sessions(machine)}
 
 
 @pytest.mark.parametrize("who", ["plugin", "daemon", "kubelet"])
