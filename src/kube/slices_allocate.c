@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "client/cdi.h"
 #include "client/session_fields.h"
 #include "kube/messages.h"
 #include "kube/node.h"
@@ -17,31 +18,103 @@
 
 #define CDI_KIND "gpuslice.io/slice"
 
-/* The kubelet gives these slices to a new container, so the containers of sessions that still have some of them
- * have gone. The CDI specifications say which sessions those are. */
-static int end_stale(struct kubelet *kubelet, char *const *ids, size_t count, struct error *error)
+/* --- Whose the slices were ------------------------------------------------------------------------------ */
+
+/* A CDI specification of slices: first the names of the session's own slices, then names that it inherited. */
+struct specification {
+    char session[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
+    json_t *document, *devices;
+    size_t own_count;
+};
+
+static const char *name_at(const json_t *devices, size_t i)
 {
-    const char *folder_path = kubelet->options.cdi_dir;
-    cleanup_dir DIR *folder = opendir(folder_path);
+    return session_text(json_array_get(devices, i), "name");
+}
+
+/* A session is named after its own slices. */
+static size_t count_own(const json_t *devices, const char *session)
+{
+    size_t all = json_array_size(devices), count;
+    char name[SLICES_NAME_TEXT];
+    cleanup_free const char **ids = message_array(all, sizeof(*ids));
+    for (size_t i = 0; i < all; i++)
+        ids[i] = name_at(devices, i);
+    for (count = all; count > 0; count--) {
+        slices_session_name(ids, count, name);
+        if (strcmp(name, session) == 0)
+            return count;
+    }
+    return all;
+}
+
+/* `name` is that of a file in the folder. False if it is not a specification of slices. */
+static bool read_specification(const char *folder, const char *name, struct specification *found)
+{
+    char path[PATH_MAX];
+    if (!slices_session_of(name, found->session))
+        return false;
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    slices_file_name(found->session, found->file);
+    found->document = json_load_file(path, 0, NULL);
+    found->devices = json_object_get(found->document, "devices");
+    found->own_count = count_own(found->devices, found->session);
+    return true;
+}
+
+/* Slices that are given, and names of others whose sessions end by that. */
+struct given {
+    char *const *ids;
+    size_t count;
+    json_t *inherited;
+};
+
+static int end_session(struct kubelet *kubelet, const struct specification *found, const struct given *given,
+                       struct error *error)
+{
+    for (size_t i = 0; i < json_array_size(found->devices); i++)
+        if (!slice_ids_have(given->ids, given->count, name_at(found->devices, i)))
+            json_array_append_new(given->inherited, json_string(name_at(found->devices, i)));
+    return node_end_session(kubelet, found->session, found->file, error);
+}
+
+/* A name may be in one specification only. */
+static int disinherit(struct kubelet *kubelet, const struct specification *found, const struct given *given,
+                      struct error *error)
+{
+    size_t count = json_array_size(found->devices);
+    for (size_t i = count; i-- > found->own_count;)
+        if (slice_ids_have(given->ids, given->count, name_at(found->devices, i)))
+            json_array_remove(found->devices, i);
+    return json_array_size(found->devices) < count
+               ? cdi_write(kubelet->options.cdi_dir, found->file, found->document, error)
+               : 0;
+}
+
+/* The kubelet gives these slices to a new container, so the containers of sessions that still have some of them have
+ * gone. Or they are init containers of the same pod, which have not run yet: the kubelet gives any of their slices to
+ * the others again. An init container was told the name of one of its slices, and that must lead to a session, so the
+ * new session inherits the names of slices that it does not have. */
+static int end_stale(struct kubelet *kubelet, const struct given *given, struct error *error)
+{
+    const char *path = kubelet->options.cdi_dir;
+    cleanup_dir DIR *folder = opendir(path);
     int result = 0;
     for (struct dirent *entry; folder && result == 0 && (entry = readdir(folder));) {
-        char path[PATH_MAX], session[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
-        size_t i;
-        json_t *device;
+        struct specification found = {0};
         bool is_stale = false;
-        if (!slices_session_of(entry->d_name, session))
+        if (!read_specification(path, entry->d_name, &found))
             continue;
-        snprintf(path, sizeof(path), "%s/%s", folder_path, entry->d_name);
-        json_t *specification = json_load_file(path, 0, NULL);
-        json_array_foreach(json_object_get(specification, "devices"), i, device) is_stale |=
-            slice_ids_have(ids, count, session_text(device, "name"));
-        json_decref(specification);
-        slices_file_name(session, file);
-        if (is_stale)
-            result = node_end_session(kubelet, session, file, error);
+        for (size_t i = 0; i < found.own_count; i++)
+            is_stale |= slice_ids_have(given->ids, given->count, name_at(found.devices, i));
+        result =
+            is_stale ? end_session(kubelet, &found, given, error) : disinherit(kubelet, &found, given, error);
+        json_decref(found.document);
     }
     return result;
 }
+
+/* --- Giving --------------------------------------------------------------------------------------------- */
 
 static int fill_gpus(const struct kubelet *kubelet, char *const *ids, size_t count, json_t *body,
                      struct error *error)
@@ -73,29 +146,44 @@ static int fill_gpus(const struct kubelet *kubelet, char *const *ids, size_t cou
     return 0;
 }
 
-static int allocate_session(struct kubelet *kubelet, const Kubelet__ContainerAllocateRequest *request,
-                            json_t **session, json_t **parts, struct error *error)
+/* Make the session, with the CDI names of its slices and the inherited ones. Consumes `body`. */
+static int make_session(struct kubelet *kubelet, const struct given *given, const char *file, json_t *body,
+                        json_t **session, json_t **parts, struct error *error)
 {
-    char name[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
-    const char *const *ids = (const char *const *)request->devices;
-    slices_session_name(ids, request->n_devices, name);
-    slices_file_name(name, file);
-    json_t *body = json_pack("{s:s}", "name", name);
-    int result = fill_gpus(kubelet, request->devices, request->n_devices, body, error);
-    if (result == 0)
-        result = end_stale(kubelet, request->devices, request->n_devices, error);
-    if (result < 0) {
-        json_decref(body);
-        return result;
-    }
-    pods_note_given(kubelet, name);
+    size_t inherited = json_array_size(given->inherited);
+    cleanup_free const char **names = message_array(given->count + inherited, sizeof(*names));
+    for (size_t i = 0; i < given->count; i++)
+        names[i] = given->ids[i];
+    for (size_t i = 0; i < inherited; i++)
+        names[given->count + i] = json_string_value(json_array_get(given->inherited, i));
     const struct node_wish wish = {.body = body,
                                    .replace = true,
                                    .kind = CDI_KIND,
                                    .file = file,
-                                   .names = ids,
-                                   .name_count = (unsigned)request->n_devices};
+                                   .names = names,
+                                   .name_count = (unsigned)(given->count + inherited)};
     return node_make_session(kubelet, &wish, session, parts, error);
+}
+
+static int allocate_session(struct kubelet *kubelet, const Kubelet__ContainerAllocateRequest *request,
+                            json_t **session, json_t **parts, struct error *error)
+{
+    char name[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
+    const struct given given = {request->devices, request->n_devices, json_array()};
+    slices_session_name((const char *const *)given.ids, given.count, name);
+    slices_file_name(name, file);
+    json_t *body = json_pack("{s:s}", "name", name);
+    int result = fill_gpus(kubelet, given.ids, given.count, body, error);
+    if (result == 0)
+        result = end_stale(kubelet, &given, error);
+    if (result == 0) {
+        pods_note_given(kubelet, name);
+        result = make_session(kubelet, &given, file, body, session, parts, error);
+    } else {
+        json_decref(body);
+    }
+    json_decref(given.inherited);
+    return result;
 }
 
 /* One container's part of the answer. What it points to is in `parts` and in this struct. */

@@ -212,6 +212,32 @@ def test_slices_that_are_given_again_end_the_session_that_had_them(machine, kube
     assert again["envs"]["GPUSLICE_SESSION"] not in left and len(sessions(machine)) == 2
 
 
+def names_by_session(plugin):
+    """Which CDI names lead to which sessions; each name is in one specification."""
+    found = {}
+    for path in plugin.cdi.iterdir():
+        for device in json.loads(path.read_text())["devices"]:
+            assert device["name"] not in found
+            found[device["name"]] = next(entry.partition("=")[2] for entry in device["containerEdits"]["env"]
+                                         if entry.startswith("GPUSLICE_SESSION="))
+    return found
+
+
+def test_an_init_container_with_more_slices_has_a_name_that_leads_somewhere(machine, kubelet, plugin):
+    """The kubelet gives any of its slices to the pod's other containers, before it runs, and keeps the name that it was told."""
+    _, devices = registered(kubelet)
+    first, second, third, *_ = sorted(ids_of(devices))
+    allocate(kubelet, first, second, third)
+    allocate(kubelet, second, third)
+    one = allocate(kubelet, third)["envs"]["GPUSLICE_SESSION"]
+    assert names_by_session(plugin) == dict.fromkeys((first, second, third), one)
+    two = allocate(kubelet, first)["envs"]["GPUSLICE_SESSION"]
+    assert names_by_session(plugin) == {first: two, second: one, third: one}
+    assert {session["session_id"] for session in sessions(machine)} == {one, two}
+    three = allocate(kubelet, third)["envs"]["GPUSLICE_SESSION"]  # of another pod, the first having gone
+    assert names_by_session(plugin) == {first: two, second: three, third: three}
+
+
 def test_what_is_no_slice_of_this_node_is_refused(machine, kubelet, plugin):
     _, devices = registered(kubelet)
     good = ids_of(devices)[0]
