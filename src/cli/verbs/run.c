@@ -58,23 +58,28 @@ static int check_container(const struct cli_arguments *arguments, struct error *
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
-    const char *beside = arguments->wish.name                           ? "--name"
-                         : arguments->wish.gpus.count                   ? "--gpu"
-                         : memory_limits_given(&arguments->wish.memory) ? "--memory"
-                         : arguments->wish.compute.max                  ? "--compute"
-                         : arguments->wish.priority                     ? "--priority"
-                         : arguments->wish.ttl_usec                     ? "--ttl"
-                         : arguments->wish.ttl_action                   ? "--ttl-action"
-                         : arguments->wish.wait_usec                    ? "--wait"
-                         : arguments->wish.when_full                    ? "--when-full"
-                                                                        : NULL;
+    const struct session_wish *wish = &arguments->wish;
+    const char *beside = wish->name                           ? "--name"
+                         : wish->gpus.count                   ? "--gpu"
+                         : memory_limits_given(&wish->memory) ? "--memory"
+                         : wish->compute.max                  ? "--compute"
+                         : wish->priority                     ? "--priority"
+                         : wish->ttl_usec                     ? "--ttl"
+                         : wish->ttl_action                   ? "--ttl-action"
+                         : wish->wait_usec                    ? "--wait"
+                         : wish->oversubscribe                ? "--oversubscribe"
+                         : wish->single_oversubscribe         ? "--single-oversubscribe"
+                         : wish->when_full                    ? "--when-full"
+                         : wish->host_memory_bytes            ? "--host-memory"
+                         : wish->idle_suspend_usec            ? "--idle-suspend"
+                                                              : NULL;
     if (arguments->session && beside)
         return error_set(
             error, EINVAL, NULL,
             "--session names a session that exists, and %s is for a new one; give one of the two; "
             "'gpuslice set' changes a session that exists",
             beside);
-    int result = session_wish_check(&arguments->wish, error);
+    int result = session_wish_check(wish, error);
     return result < 0 ? result : check_container(arguments, error);
 }
 

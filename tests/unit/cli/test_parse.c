@@ -205,6 +205,29 @@ static void wrong_words_are_refused(void **state)
     }
 }
 
+/* What is said of a new session would be dropped for one that exists. */
+static void no_option_of_a_new_session_goes_with_an_existing_one(void **state)
+{
+    static const char *const values[] = {
+        [CLI_FLAG] = "",      [CLI_SESSION_NAME] = "=x", [CLI_GPU] = "=0",        [CLI_MEMORY] = "=1GiB",
+        [CLI_SHARE] = "=25%", [CLI_PRIORITY] = "=low",   [CLI_LIFETIME] = "=5m",  [CLI_TTL_ACTION] = "=kill",
+        [CLI_SIZE] = "=1GiB", [CLI_MAYBE_DURATION] = "", [CLI_MAYBE_ENGINE] = "", [CLI_WHEN_FULL] = "=wait"};
+    const size_t begin = offsetof(struct cli_arguments, wish), end = begin + sizeof(struct session_wish);
+    for (const struct cli_option *option = verb_run.options; option->name; option++) {
+        char word[64], expected[128];
+        struct cli_arguments arguments;
+        struct error error = {0};
+        if (option->offset < begin || option->offset >= end)
+            continue;
+        snprintf(word, sizeof(word), "--%s%s", option->name, values[option->kind]);
+        snprintf(expected, sizeof(expected),
+                 "--session names a session that exists, and --%s is for a new one", option->name);
+        assert_int_equal(cli_parse(&verb_run, WORDS("--session=s", word, "true"), &arguments, &error),
+                         -EINVAL);
+        assert_memory_equal(error.message, expected, strlen(expected));
+    }
+}
+
 static void names_have_at_most_63_characters(void **state)
 {
     struct cli_arguments arguments;
@@ -255,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_environment_says_simulated_unless_it_is_empty_or_0, NULL, set_up),
         cmocka_unit_test(help_asks_for_nothing_else),
         cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(no_option_of_a_new_session_goes_with_an_existing_one),
         cmocka_unit_test(names_have_at_most_63_characters),
         cmocka_unit_test(verbs_have_their_other_names),
         cmocka_unit_test(every_row_of_every_verb_is_whole),
