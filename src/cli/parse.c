@@ -108,6 +108,19 @@ static int take_count(const char *text, unsigned *count, struct error *error)
     return 0;
 }
 
+/* 0 would be stored as what stands for an option that was not given. */
+static int take_size(const char *text, uint64_t *bytes, struct error *error)
+{
+    uint64_t size;
+    int result = units_parse_bytes(text, &size, error);
+    if (result == 0 && size == 0)
+        return error_set(error, EINVAL, NULL, "a size of '%.64s' is nothing; expected one above 0, like 4GiB",
+                         text);
+    if (result == 0)
+        *bytes = size;
+    return result;
+}
+
 static int check_usage_by(const char *text, struct error *error)
 {
     for (const char *const *known = cli_usage_by; *known; known++)
@@ -181,7 +194,7 @@ static int take_value(const struct cli_option *option, const char *value, struct
         }
         return units_parse_duration(value, target, error);
     case CLI_SIZE:
-        return units_parse_bytes(value, target, error);
+        return take_size(value, target, error);
     case CLI_MAYBE_ENGINE:
         result = check_engine(value, error);
         break;
