@@ -77,6 +77,15 @@ def test_allocate_without_numbers_takes_the_defaults(make_daemon, tree):
     assert len(daemon.request("GET", "/sessions")[1]) == 1
 
 
+@pytest.mark.parametrize("form", ["run 134217728 120", "run-existing train"])
+def test_a_program_that_starts_containers_is_refused(daemon, tree, form):
+    """The containers would run without limits."""
+    daemon.cli("create", "--name", "train", "--memory", "8MiB")
+    done = sh(daemon, tree, f"./bin/gpuslice {form} $(pwd)/native/interceptor/libgpuslice.so $(pwd)/native/fakecuda "
+                            "docker run IMAGE")
+    assert done.returncode == 2 and "'docker' starts programs in a container" in done.stderr, done
+
+
 def test_a_program_by_hand_with_the_daemons_socket(make_daemon, tree):
     socket_path = tree / "gpusliced.sock"
     daemon = make_daemon(GPUSLICE_IPC_SOCK=socket_path)

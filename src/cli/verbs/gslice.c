@@ -87,6 +87,8 @@ static enum cli_status run_existing(const struct cli_arguments *arguments)
     struct error error;
     if (gslice_read_run_existing(arguments, &meant, &error) < 0)
         return cli_report(&error);
+    if (verb_run.check(&meant, &error) < 0)
+        return cli_report_usage(&verb_run, &error);
     return verb_run.act(&meant);
 }
 

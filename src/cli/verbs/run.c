@@ -193,6 +193,8 @@ static enum cli_status act(const struct cli_arguments *given)
     if (gslice_is_run(given->operands, given->operand_count)) {
         if (gslice_read_run(given, &meant, &error) < 0)
             return cli_report(&error);
+        if (check(&meant, &error) < 0)
+            return cli_report_usage(&verb_run, &error);
         arguments = &meant;
     }
     char **command = arguments->operands;
