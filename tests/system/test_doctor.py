@@ -245,6 +245,14 @@ def test_another_daemon_is_named(daemon, make_daemon):
     expect(findings(daemon)["other-daemons"], "warning", "other daemon", "shares of time", "system daemon")
 
 
+def test_another_daemon_may_be_simulated_by_its_environment(daemon, make_daemon):
+    other = make_daemon(daemon.gpu)
+    other.process = subprocess.Popen([other.product.gpusliced], env=other.environment(), stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(other._ready_or_dead, "the other daemon")
+    expect(findings(daemon)["other-daemons"], "warning", str(other.process.pid))
+
+
 def test_a_daemon_of_another_simulated_machine_is_none_of_ours(daemon, make_daemon):
     make_daemon().start()
     expect(findings(daemon)["other-daemons"], "ok")

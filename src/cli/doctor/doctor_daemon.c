@@ -107,6 +107,14 @@ static void read_environment(const char *root, const char *pid, const char *vari
             snprintf(value, room, "%s", word + length + 1);
 }
 
+/* A daemon is told to be simulated by its command line or by its environment. */
+static bool is_simulated(const char *root, const char *pid)
+{
+    char value[16];
+    read_environment(root, pid, "GPUSLICE_SIMULATED", value, sizeof(value));
+    return file_has(root, pid, "cmdline", "\n--simulated\n") || (*value && strcmp(value, "0") != 0);
+}
+
 /* Whether a simulated daemon has the GPUs that ours would have: a simulated machine is told by its name, owner and
  * folder. */
 static bool simulates_our_machine(const char *root, const char *pid)
@@ -135,7 +143,7 @@ void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *fi
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         if (entry->d_name[0] < '1' || entry->d_name[0] > '9' || atoi(entry->d_name) == doctor->daemon_pid ||
             !file_has(doctor->root, entry->d_name, "comm", "gpusliced\n") ||
-            file_has(doctor->root, entry->d_name, "cmdline", "\n--simulated\n") != doctor->simulated ||
+            is_simulated(doctor->root, entry->d_name) != doctor->simulated ||
             (doctor->simulated && !simulates_our_machine(doctor->root, entry->d_name)))
             continue;
         size_t used = strlen(pids);
