@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from conftest import wait_for
+from conftest import MIB, wait_for
+from test_quota import Puppet
 
 TAB = """
 source <("$1" completion bash)
@@ -85,6 +86,34 @@ def test_behind_the_options_of_run_stands_a_command(daemon):
     assert offered(daemon, "run", "--priority", "h") == {"high"}
 
 
+def test_letters_take_values_as_names_do(daemon):
+    assert "cat" in offered(daemon, "run", "-m", "1GiB", "ca")
+    assert offered(daemon, "list", "-o", "wi") == {"wide"}
+
+
+def test_values_that_bash_cuts_are_one_word(daemon):
+    assert "cat" in offered(daemon, "run", "--gpu", "0", ":", "1", "--", "ca")
+    assert "cat" in offered(daemon, "run", "--memory", "0", "=", "4GiB,1", "=", "2GiB", "ca")
+    assert "cat" in offered(daemon, "run", "--memory", "=", "0", "=", "4GiB", "ca")
+    assert offered(daemon, "run", "--memory", "0", "=", "4GiB", "--pri") == {"--priority"}
+
+
+def test_mig_instances_are_offered(make_daemon, make_gpu):
+    daemon = make_daemon(make_gpu(FAKECUDA_DEVICE="h100", FAKECUDA_MIG="1g.10gb,2g.20gb", FAKECUDA_GPUS=1)).start()
+    assert {"0:0", "0:1"} <= offered(daemon, "run", "--gpu", "0")
+    assert offered(daemon, "run", "--gpu", "0", ":") == {"0", "1"}, "bash puts them behind the colon"
+
+
+def test_programs_outside_of_sessions_are_no_gpus(daemon, product, reap):
+    puppet = Puppet(product, daemon.gpu.environment())
+    reap(puppet.process)
+    puppet.get("context", 0)
+    puppet.get("alloc", MIB)
+    wait_for(lambda: "outside of sessions" in daemon.cli("gpus").stdout, "a line about it")
+    gpus = offered(daemon, "run", "--gpu", "")
+    assert "0" in gpus and all(word == "0" or word.startswith("GPU-") for word in gpus), gpus
+
+
 ZSH = r"""
 PS1= ; setopt no_prompt_sp; unsetopt zle_bracketed_paste 2>/dev/null
 autoload -Uz compinit; compinit -u -D
@@ -145,6 +174,8 @@ def test_zsh_offers_verbs_options_and_values(in_zsh, trained):
     assert in_zsh("gpuslice run --session=") == both
     assert in_zsh("gpuslice run --priority h") == {"high"}
     assert "truncate" in in_zsh("gpuslice run --memory 1GiB trunc")
+    assert "truncate" in in_zsh("gpuslice run -m 1GiB trunc")
+    assert in_zsh("gpuslice list -o wi") == {"wide"}
 
 
 def test_fish_offers_verbs_options_and_values(trained):
@@ -157,6 +188,7 @@ def test_fish_offers_verbs_options_and_values(trained):
                        "GPUSLICE_SIMULATED": "1"}
         done = subprocess.run(["fish", "--no-config", "-c", f"gpuslice completion fish | source; complete -C '{line}'"],
                               env=environment, capture_output=True, text=True, timeout=60, check=True)
+        assert done.stderr == ""
         return {row.partition("\t")[0] for row in done.stdout.splitlines()}
 
     assert in_fish("gpuslice rel") == {"release"}
@@ -166,3 +198,6 @@ def test_fish_offers_verbs_options_and_values(trained):
     assert in_fish("gpuslice run --session=") == {f"--session={name}" for name in both}
     assert in_fish("gpuslice run --priority h") == {"high"}
     assert "truncate" in in_fish("gpuslice run --memory 1GiB trunc")
+    assert "truncate" in in_fish("gpuslice run -m 1GiB trunc")
+    assert in_fish("gpuslice list -o wi") == {"wide"}
+    assert in_fish("gpuslice allocate ") == set()

@@ -97,9 +97,13 @@ static void print_bash_verb(const struct cli_verb *verb)
     for (const struct cli_option *option = verb->options; option->name; option++)
         printf("%s--%s", option == verb->options ? "" : " ", option->name);
     printf("' operand=%s\n        case $1 in\n", verb->operands ? kind_name(verb->operand_kind) : "none");
-    for (const struct cli_option *option = verb->options; option->name; option++)
+    for (const struct cli_option *option = verb->options; option->name; option++) {
+        char letter[8] = "";
+        if (option->letter)
+            snprintf(letter, sizeof(letter), "|-%c", option->letter);
         if (cli_option_takes_word(option))
-            printf("        --%s) value=%s ;;\n", option->name, kind_name(option->kind));
+            printf("        --%s%s) value=%s ;;\n", option->name, letter, kind_name(option->kind));
+    }
     puts("        esac\n        ;;");
 }
 
@@ -142,22 +146,33 @@ static const char *zsh_action(enum cli_kind kind)
     }
 }
 
+/* What comes behind an option's name: its help and its value. */
+static void print_zsh_option(const struct cli_option *option)
+{
+    putchar('[');
+    print_quoted(option->help, "'\\''", "[]:");
+    putchar(']');
+    if (option->value)
+        printf("%s%s:%s", cli_option_takes_word(option) ? ":" : "::", option->value,
+               zsh_action(option->kind));
+    putchar('\'');
+}
+
 static void print_zsh_verb(const struct cli_verb *verb)
 {
     fputs("    ", stdout);
     print_verb_names(verb, "|");
     fputs(")\n        _arguments -S", stdout);
     for (const struct cli_option *option = verb->options; option->name; option++) {
-        bool takes_word = cli_option_takes_word(option);
-        printf(" \\\n            '%s--%s%s[", option->kind == CLI_GPU ? "*" : "", option->name,
-               takes_word      ? "="
-               : option->value ? "=-"
-                               : "");
-        print_quoted(option->help, "'\\''", "[]:");
-        putchar(']');
-        if (option->value)
-            printf("%s%s:%s", takes_word ? ":" : "::", option->value, zsh_action(option->kind));
-        putchar('\'');
+        printf(" \\\n            '%s--%s%s", option->kind == CLI_GPU ? "*" : "", option->name,
+               cli_option_takes_word(option) ? "="
+               : option->value               ? "=-"
+                                             : "");
+        print_zsh_option(option);
+        if (!option->letter)
+            continue;
+        printf(" \\\n            '-%c", option->letter);
+        print_zsh_option(option);
     }
     if (verb->operand_kind == CLI_COMMAND)
         fputs(" \\\n            '*::command:_normal'", stdout);
@@ -236,7 +251,9 @@ static void print_fish_command(const struct cli_verb *verb)
 {
     fputs(" -a '(__fish_complete_subcommand --fcs-skip=2 -", stdout);
     for (const struct cli_option *option = verb->options; option->name; option++)
-        if (cli_option_takes_word(option))
+        if (cli_option_takes_word(option) && option->letter)
+            printf(" --%s -%c", option->name, option->letter);
+        else if (cli_option_takes_word(option))
             printf(" --%s", option->name);
     puts(")'");
 }
@@ -248,6 +265,8 @@ static void print_fish_verb(const struct cli_verb *verb)
     puts("'");
     for (const struct cli_option *option = verb->options; option->name; option++) {
         print_fish_condition(verb);
+        if (option->letter)
+            printf(" -s %c", option->letter);
         printf(" -l %s%s", option->name, cli_option_takes_word(option) ? " -x" : "");
         if (fish_values(option->kind))
             printf(" -a '%s'", fish_values(option->kind));
@@ -255,13 +274,13 @@ static void print_fish_verb(const struct cli_verb *verb)
         print_quoted(option->help, "\\'", "\\");
         puts("'");
     }
-    if (!verb->operands)
-        return;
-    print_fish_condition(verb);
-    if (verb->operand_kind == CLI_COMMAND)
+    if (verb->operand_kind == CLI_COMMAND) {
+        print_fish_condition(verb);
         print_fish_command(verb);
-    else
+    } else if (fish_values(verb->operand_kind)) {
+        print_fish_condition(verb);
         printf(" -a '%s'\n", fish_values(verb->operand_kind));
+    }
 }
 
 static void print_fish_completions(void)
