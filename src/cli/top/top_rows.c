@@ -141,6 +141,12 @@ static void fill_row(struct top_row *row, const json_t *session)
     top_past_add(&row->memory, row->limit ? (double)row->used / (double)row->limit : 0);
 }
 
+/* Part of a GPU's time, as far as it is known. */
+static double compute_of(const struct top_row *row)
+{
+    return row->achieved < 0 ? row->busy : row->achieved;
+}
+
 /* The load that NVML shows for the processes of each session whose share is not measured: on the GPU where it is highest,
  * as for what is measured. */
 static void fill_busy(struct top_rows *rows)
@@ -167,8 +173,7 @@ static void fill_busy(struct top_rows *rows)
                 rows->rows[row].busy = here[row] < 1 ? here[row] : 1;
     }
     for (unsigned row = 0; row < rows->count; row++)
-        top_past_add(&rows->rows[row].compute,
-                     rows->rows[row].achieved < 0 ? rows->rows[row].busy : rows->rows[row].achieved);
+        top_past_add(&rows->rows[row].compute, compute_of(&rows->rows[row]));
     free(here);
     free(index);
 }
@@ -275,7 +280,7 @@ static int compare_rows(const void *a, const void *b)
     if (sorted_by == TOP_BY_MEMORY)
         difference = (double)right->used - (double)left->used;
     else if (sorted_by == TOP_BY_COMPUTE)
-        difference = (right->achieved + right->busy) - (left->achieved + left->busy);
+        difference = compute_of(right) - compute_of(left);
     else if (sorted_by == TOP_BY_WAIT)
         difference = right->waiting - left->waiting;
     if (difference != 0)

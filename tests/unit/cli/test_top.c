@@ -96,6 +96,17 @@ static void rows_are_sorted_and_filtered_and_stay_selected(void **state)
     top_rows_free(&rows);
 }
 
+static void a_load_that_nvml_shows_sorts_with_what_is_measured(void **state)
+{
+    struct top_rows rows = {.order = TOP_BY_COMPUTE};
+    json_t *one = session("a1", "measured", 0, 0), *other = session("b2", "loaded", 0, 0);
+    json_object_set_new(other, "lease", json_string("free"));
+    top_rows_take(&rows, json_pack("[o,o]", one, other),
+                  json_pack("[{s:[{s:s,s:f}]}]", "processes", "session_id", "b2", "busy_ratio", 0.9));
+    assert_string_equal(rows.rows[0].name, "loaded"); /* 90 %, before the other's 40 % */
+    top_rows_free(&rows);
+}
+
 static void the_lease_says_how_long_waits_for_turns_were(void **state)
 {
     struct top_rows rows = {0};
@@ -167,6 +178,7 @@ int main(void)
         cmocka_unit_test(a_sparkline_ends_with_the_newest),
         cmocka_unit_test(names_are_cut_at_cells_and_lead_no_terminal),
         cmocka_unit_test(rows_are_sorted_and_filtered_and_stay_selected),
+        cmocka_unit_test(a_load_that_nvml_shows_sorts_with_what_is_measured),
         cmocka_unit_test(the_lease_says_how_long_waits_for_turns_were),
         cmocka_unit_test(a_load_that_is_not_measured_is_that_of_the_busiest_gpu),
         cmocka_unit_test(the_past_of_a_session_is_of_all_its_gpus),
