@@ -34,6 +34,10 @@ class Terminal:
     def screen(self):
         return self.tmux("capture-pane", "-p").splitlines()
 
+    def shows_in_colour(self, text):
+        """The line with `text`, and what sets its colours."""
+        return next(line for line in self.tmux("capture-pane", "-e", "-p").splitlines() if text in line)
+
     def shows(self, text, row=None):
         return wait_for(lambda: next((line for line in self.screen() if text in line and (row is None or row in line)), None),
                         f"'{text}' on the screen: " + "\n".join(self.screen()))
@@ -145,6 +149,10 @@ def test_its_keys_change_and_release(big, open_top, start):
     top.type("l")
     top.type("lots\n")
     top.shows("'lots'")
+    top.type("l")
+    top.type("1GiB --name one\n")
+    top.shows("is called 'one' already")
+    assert "\x1b[31m" in top.shows_in_colour("is called 'one' already")
     top.type("r")
     top.shows("End 1 process and release two? (y/n)")
     top.type("n")

@@ -262,7 +262,7 @@ static void take_news(struct top_view *view, struct top_fetch *fetch)
     struct top_news news = top_fetch_take(fetch);
     view->is_lost = news.is_lost;
     if (news.said)
-        say(view, news.is_lost || !strstr(news.said, " is "), news.said);
+        say(view, news.is_bad, news.said);
     free(news.said);
     if (view->is_paused) {
         json_decref(news.sessions);

@@ -43,8 +43,8 @@ static void drop(json_t **old, json_t *fresh)
     *old = fresh;
 }
 
-static void post(struct top_fetch *fetch, json_t *sessions, json_t *gpus, json_t *history, const char *said,
-                 bool is_lost)
+/* Leave news from an answer. */
+static void post(struct top_fetch *fetch, json_t *sessions, json_t *gpus, json_t *history)
 {
     pthread_mutex_lock(&fetch->lock);
     if (sessions)
@@ -53,10 +53,18 @@ static void post(struct top_fetch *fetch, json_t *sessions, json_t *gpus, json_t
         drop(&fetch->news.gpus, gpus);
     if (history)
         drop(&fetch->news.history, history);
-    if (said) {
-        free(fetch->news.said);
-        fetch->news.said = strdup(said);
-    }
+    fetch->news.is_lost = false;
+    pthread_mutex_unlock(&fetch->lock);
+    eventfd_write(fetch->event_fd, 1);
+}
+
+/* Leave a message. */
+static void tell(struct top_fetch *fetch, const char *said, bool is_bad, bool is_lost)
+{
+    pthread_mutex_lock(&fetch->lock);
+    free(fetch->news.said);
+    fetch->news.said = strdup(said);
+    fetch->news.is_bad = is_bad;
     fetch->news.is_lost = is_lost;
     pthread_mutex_unlock(&fetch->lock);
     eventfd_write(fetch->event_fd, 1);
@@ -74,10 +82,10 @@ static void ask(struct top_fetch *fetch, bool *has_history)
         client_request(&fetch->client, "GET", HISTORY_PATH, NULL, &history, NULL);
     *has_history |= result == 0;
     if (result == 0) {
-        post(fetch, sessions, gpus, history, NULL, false);
+        post(fetch, sessions, gpus, history);
     } else {
         json_decref(sessions);
-        post(fetch, NULL, NULL, NULL, error.message, true);
+        tell(fetch, error.message, true, true);
     }
 }
 
@@ -87,7 +95,7 @@ static void act(struct top_fetch *fetch, struct action *action)
     int result = client_request_session(&fetch->client, action->method, action->session, action->behind,
                                         action->body, NULL, &error);
     json_decref(action->body);
-    post(fetch, NULL, NULL, NULL, result < 0 ? error.message : action->done, result == -ENOTCONN);
+    tell(fetch, result < 0 ? error.message : action->done, result < 0, result == -ENOTCONN);
 }
 
 /* Wait until it is time to ask again, or for an action, or the end. Returns whether to go on. */

@@ -15,6 +15,7 @@ struct top_news {
     json_t *sessions, *gpus; /* NULL: nothing new */
     json_t *history;         /* set once, at the start; NULL otherwise */
     char *said;              /* about an action, or why nothing is new; NULL: nothing */
+    bool is_bad;             /* `said` is a refusal or a failure */
     bool is_lost;            /* the daemon did not answer the last request */
 };
 
