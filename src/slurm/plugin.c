@@ -69,6 +69,15 @@ static void session_name(const char *job, char name[static PLUGIN_JOB_TEXT + 8])
     snprintf(name, PLUGIN_JOB_TEXT + 8, "slurm-%s", job);
 }
 
+const char *plugin_job_of(const struct plugin *plugin, const char *session)
+{
+    char job[PLUGIN_JOB_TEXT];
+    if (strncmp(session, "slurm-", 6) != 0)
+        return NULL;
+    plugin_job_name(plugin, (unsigned)strtoul(session + 6, NULL, 10), job);
+    return strcmp(session + 6, job) == 0 ? session + 6 : NULL;
+}
+
 /* 0 also if the session does not exist. */
 static int release(struct client *client, const char *job, struct error *error)
 {
@@ -76,11 +85,26 @@ static int release(struct client *client, const char *job, struct error *error)
     struct error why = {0};
     session_name(job, name);
     int result = client_request_session(client, "DELETE", name, "?kill=true", NULL, NULL, &why);
-    if (result < 0 && (!why.code || strcmp(why.code, "ERR_SESSION_NOT_FOUND") != 0)) {
-        *error = why;
-        return result;
+    if (result == 0 || (why.code && strcmp(why.code, "ERR_SESSION_NOT_FOUND") == 0))
+        return 0;
+    return error_set(error, why.status, why.code, "%s", why.message);
+}
+
+/* End the sessions of jobs that have left this node while nobody could end them, as when the node or the daemon was
+ * down: those without a record. Stops at the first that cannot be ended, which may have taken TIMEOUT_S. */
+static void end_orphans(const struct plugin *plugin, struct client *client)
+{
+    json_t *sessions = NULL;
+    const json_t *session;
+    size_t i;
+    int result = client_request(client, "GET", "/v1/sessions", NULL, &sessions, NULL);
+    json_array_foreach(sessions, i, session)
+    {
+        const char *job = plugin_job_of(plugin, session_text(session, "name"));
+        if (result == 0 && job && !record_exists(plugin, job))
+            result = release(client, job, NULL);
     }
-    return 0;
+    json_decref(sessions);
 }
 
 static int make_session(const struct plugin *plugin, const char *job, uid_t owner, const char *wish,
@@ -94,6 +118,8 @@ static int make_session(const struct plugin *plugin, const char *job, uid_t owne
     if (result == 0)
         result = open_client(plugin, &client, error);
     if (result == 0)
+        end_orphans(plugin, &client);
+    if (result == 0)
         result = release(&client, job, error); /* from an earlier prolog, as after a requeue */
     if (result == 0) {
         json_object_set_new(body, "name", json_string(name));
@@ -105,60 +131,43 @@ static int make_session(const struct plugin *plugin, const char *job, uid_t owne
     return result;
 }
 
-void plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, const char *wish)
+int plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, const char *wish,
+                     struct error *error)
 {
     json_t *record = json_object(), *session = NULL;
-    struct error error = {0};
+    struct error why = {0};
     wish = wish ? wish : plugin->default_wish;
     if (wish && strcmp(wish, "deny") == 0) {
         json_object_set_new(record, "environment", json_pack("{s:s}", "GPUSLICE_SESSION", NO_SESSION));
     } else if (wish) {
         /* Write the record before making the session, so that what a crash leaves can be found. */
         json_object_set_new(record, "failure", json_string("the prolog did not come to its end"));
-        int result = record_write(plugin, job, record, &error);
+        int result = record_write(plugin, job, record, &why);
         if (result == 0)
-            result = make_session(plugin, job, owner, wish, &session, &error);
+            result = make_session(plugin, job, owner, wish, &session, &why);
         if (result == 0) {
             json_object_del(record, "failure");
             json_object_set(record, "environment", json_object_get(session, "environment"));
         } else {
-            json_object_set_new(record, "failure", json_string(error.message));
+            json_object_set_new(record, "failure", json_string(why.message));
         }
     }
-    if (json_object_size(record))
-        /* if this fails, the first record says that the prolog failed */
-        record_write(plugin, job, record, &error);
+    /* If this fails, the first record says that the prolog failed, or there is none. */
+    int result = json_object_size(record) ? record_write(plugin, job, record, error) : 0;
     json_decref(session);
     json_decref(record);
+    return result;
 }
 
-void plugin_end_job(const struct plugin *plugin, const char *job)
+int plugin_end_job(const struct plugin *plugin, const char *job, struct error *error)
 {
-    json_t *record = record_read(plugin, job);
     struct client client = {.connection = {.fd = -1}};
-    struct error error;
-    if (!record)
-        return;
-    int result = open_client(plugin, &client, &error);
+    if (!record_exists(plugin, job))
+        return 0;
+    int result = open_client(plugin, &client, error);
     if (result == 0)
-        result = release(&client, job, &error);
+        result = release(&client, job, error);
     client_close(&client);
-    if (result == 0) {
-        record_remove(plugin, job);
-    } else {
-        json_object_set_new(record, "ending", json_true());
-        record_write(plugin, job, record, &error);
-    }
-    json_decref(record);
-}
-
-static void end_if_ending(const struct plugin *plugin, const char *job, const json_t *record)
-{
-    if (json_is_true(json_object_get(record, "ending")))
-        plugin_end_job(plugin, job);
-}
-
-void plugin_sweep(const struct plugin *plugin)
-{
-    record_for_each(plugin, end_if_ending);
+    record_remove(plugin, job);
+    return result;
 }

@@ -28,10 +28,14 @@ int plugin_read(struct plugin *plugin, int count, char **arguments, struct error
 /* JOB.NODE: the job's name here; the session's is "slurm-JOB.NODE". */
 #define PLUGIN_JOB_TEXT 64
 void plugin_job_name(const struct plugin *plugin, unsigned job, char name[static PLUGIN_JOB_TEXT]);
+/* The job on this node whose session has this name; NULL if it is no such session's. Points into `session`. */
+const char *plugin_job_of(const struct plugin *plugin, const char *session);
 
 /* Make the session of a job that asks for `wish` (NULL: nothing), and leave a record of it. A failure goes into the
- * record. */
-void plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, const char *wish);
-void plugin_end_job(const struct plugin *plugin, const char *job);
-/* End the sessions that earlier epilogs could not end. */
-void plugin_sweep(const struct plugin *plugin);
+ * record; the function fails only if the record cannot be written. Before it makes a session, it ends those that
+ * earlier jobs left behind. */
+int plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, const char *wish,
+                     struct error *error);
+/* End the job's session and remove the record. A session that cannot be ended is left to the next prolog that makes
+ * one. */
+int plugin_end_job(const struct plugin *plugin, const char *job, struct error *error);

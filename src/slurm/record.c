@@ -1,6 +1,5 @@
 #include "slurm/record.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,9 +18,18 @@ int record_write(const struct plugin *plugin, const char *job, const json_t *rec
         return error_set_errno(error, errno, "cannot make the folder %s", plugin->records_dir);
     unlink(draft);
     cleanup_close int fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || json_dumpfd(record, fd, JSON_COMPACT) < 0 || rename(draft, path) < 0)
-        return error_set_errno(error, errno, "cannot write %s", path);
-    return 0;
+    if (fd >= 0 && json_dumpfd(record, fd, JSON_COMPACT) == 0 && rename(draft, path) == 0)
+        return 0;
+    int result = error_set_errno(error, errno, "cannot write %s", path);
+    unlink(draft);
+    return result;
+}
+
+bool record_exists(const struct plugin *plugin, const char *job)
+{
+    char path[PATH_MAX + 80];
+    snprintf(path, sizeof(path), "%s/%s", plugin->records_dir, job);
+    return access(path, F_OK) == 0;
 }
 
 json_t *record_read(const struct plugin *plugin, const char *job)
@@ -36,19 +44,4 @@ void record_remove(const struct plugin *plugin, const char *job)
     char path[PATH_MAX + 80];
     snprintf(path, sizeof(path), "%s/%s", plugin->records_dir, job);
     unlink(path);
-}
-
-void record_for_each(const struct plugin *plugin,
-                     void (*each)(const struct plugin *plugin, const char *job, const json_t *record))
-{
-    cleanup_dir DIR *folder = opendir(plugin->records_dir);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        const char *dot = strchr(entry->d_name, '.');
-        if (!dot || dot == entry->d_name || strcmp(dot + 1, plugin->node) != 0)
-            continue;
-        json_t *record = record_read(plugin, entry->d_name);
-        if (record)
-            each(plugin, entry->d_name, record);
-        json_decref(record);
-    }
 }

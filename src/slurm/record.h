@@ -4,7 +4,9 @@
  *
  * environment   what to set for the tasks; absent: nothing
  * failure       why the job got no session; its tasks are refused with this message
- * ending        the epilog could not end the session; the next prolog tries again */
+ *
+ * A record is written before its session is made, and removed when the epilog has tried to end the session. So a
+ * session without a record belongs to a job that has left the node. */
 #pragma once
 
 #include <jansson.h>
@@ -13,9 +15,8 @@
 #include "slurm/plugin.h"
 
 int record_write(const struct plugin *plugin, const char *job, const json_t *record, struct error *error);
-/* NULL if there is none. The caller drops the result. */
+/* Also for a record that cannot be read. */
+bool record_exists(const struct plugin *plugin, const char *job);
+/* NULL if there is none that can be read. The caller drops the result. */
 json_t *record_read(const struct plugin *plugin, const char *job);
 void record_remove(const struct plugin *plugin, const char *job);
-/* Call `each` with the name, JOB.NODE, of every record of this node. */
-void record_for_each(const struct plugin *plugin,
-                     void (*each)(const struct plugin *plugin, const char *job, const json_t *record));

@@ -84,12 +84,12 @@ int slurm_spank_job_prolog(spank_t spank, int count, char **arguments)
 {
     struct plugin plugin;
     char job[PLUGIN_JOB_TEXT];
+    struct error error;
     uid_t owner;
-    if (!begin(spank, count, arguments, &plugin, job) ||
-        spank_get_item(spank, S_JOB_UID, &owner) != ESPANK_SUCCESS)
-        return 0;
-    plugin_sweep(&plugin);
-    plugin_begin_job(&plugin, job, owner, find_wish());
+    if (begin(spank, count, arguments, &plugin, job) &&
+        spank_get_item(spank, S_JOB_UID, &owner) == ESPANK_SUCCESS &&
+        plugin_begin_job(&plugin, job, owner, find_wish(), &error) < 0)
+        slurm_error("gpuslice: job %s has no record of its session: %s", job, error.message);
     return 0;
 }
 
@@ -97,8 +97,9 @@ int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
 {
     struct plugin plugin;
     char job[PLUGIN_JOB_TEXT];
-    if (begin(spank, count, arguments, &plugin, job))
-        plugin_end_job(&plugin, job);
+    struct error error;
+    if (begin(spank, count, arguments, &plugin, job) && plugin_end_job(&plugin, job, &error) < 0)
+        slurm_error("gpuslice: the session of job %s is left to a later prolog: %s", job, error.message);
     return 0;
 }
 

@@ -1,4 +1,5 @@
 """The SPANK plug-in, under Debian's own slurmctld, slurmd and munged on this machine: two nodes, a folder of their own."""
+import contextlib
 import json
 import os
 import pathlib
@@ -289,7 +290,7 @@ def test_what_cannot_be_is_refused_where_it_is_typed(slurm, words, said):
 def test_a_step_cannot_ask_for_what_the_job_did_not(slurm):
     result = slurm.run("salloc", "-w", "n1", "srun", "--gpuslice=memory=10MiB", "echo", "started")
     assert "started" not in result.stdout and "cannot ask for it later" in result.stderr, result
-    wait_for(lambda: slurm.run("sinfo", "-h", "-o", "%T").stdout.split() == ["idle"], "the node to be none the worse for it")
+    wait_for_idle_nodes(slurm)
 
 
 def test_a_job_that_asks_for_nothing_is_left_alone(slurm):
@@ -382,13 +383,63 @@ def test_another_users_job_is_in_a_session_of_that_user(slurm, product, other_us
     assert "ALLOC_OK iteration 0" in output and "ALLOC_FAIL at iteration 1 code=2" in output, (output, errors)
 
 
+def wait_for_idle_nodes(slurm):
+    wait_for(lambda: slurm.run("sinfo", "-h", "-o", "%T").stdout.split() == ["idle"], f"idle nodes ({slurm.log()})")
+
+
+@contextlib.contextmanager
+def records_lost(slurm):
+    """As when the node was down: its folder of records is of this boot, the daemon's sessions are on its disk."""
+    shutil.rmtree(slurm.daemon.runtime / "slurm")
+    yield
+
+
+@contextlib.contextmanager
+def daemon_away(slurm):
+    slurm.daemon.stop()
+    try:
+        yield
+    finally:
+        slurm.daemon.start("--system")
+
+
+@pytest.mark.parametrize("trouble", [records_lost, daemon_away])
+def test_a_session_that_nobody_could_end_goes_before_the_next_is_made(slurm, trouble):
+    job = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "--gpuslice=memory=900MiB,gpu=0", "sleep", "1000"],
+                           env=slurm.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    (left,) = wait_for(lambda: sessions(slurm), "the session")
+    with trouble(slurm):
+        assert slurm.run("scancel", left["name"].removeprefix("slurm-").removesuffix(".n1")).returncode == 0
+        assert job.wait(60) != 0
+        wait_for_idle_nodes(slurm)
+    assert [session["session_id"] for session in sessions(slurm)] == [left["session_id"]]
+    result = slurm.run("srun", "-w", "n1", "--gpuslice=memory=900MiB,gpu=0", "echo", "started")
+    assert result.stdout == "started\n", (result, slurm.log())
+
+
+def test_a_session_is_not_taken_for_one_of_a_job_that_has_left(slurm):
+    """Jobs of this node and of the other one run on, and so do sessions that are no job's."""
+    jobs = [subprocess.Popen(["timeout", "60", "srun", "-w", node, "--gpuslice=memory=64MiB", "cat"],
+                             env=slurm.environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE) for node in ("n1", "n2")]
+    assert slurm.daemon.request("POST", "/v1/sessions", {"name": "slurm-1.other", "memory_bytes": MIB})[0] == 201
+    before = wait_for(lambda: len(sessions(slurm)) == 3 and sessions(slurm), "three sessions")
+    assert slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB", "echo", "started").stdout == "started\n"
+    wait_for(lambda: sorted(one["session_id"] for one in sessions(slurm)) == sorted(one["session_id"] for one in before),
+             "the same three")
+    for job in jobs:
+        job.communicate(timeout=60)
+    assert [job.returncode for job in jobs] == [0, 0]
+    assert slurm.daemon.request("DELETE", "/v1/sessions/slurm-1.other")[0] in (200, 204)
+
+
 def test_without_a_daemon_the_tasks_say_why_and_the_node_stays(slurm):
     slurm.daemon.stop()
     try:
         result = slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB", "echo", "started")
         assert result.returncode != 0 and "started" not in result.stdout and "daemon" in result.stderr, result
-        wait_for(lambda: list((slurm.daemon.runtime / "slurm").iterdir()), "the record that is to be ended later")
-        wait_for(lambda: slurm.run("sinfo", "-h", "-o", "%T").stdout.split() == ["idle"], "the node to be idle")
+        wait_for_idle_nodes(slurm)
     finally:
         slurm.daemon.start("--system")
     assert slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB", "echo", "started").stdout == "started\n"
