@@ -457,3 +457,20 @@ def test_a_site_can_set_what_jobs_get_that_ask_for_nothing(cluster, product):
     assert slurm.run("srun", "-w", "n1", "echo", "no GPU needed").stdout == "no GPU needed\n"
     assert "ALLOC_OK iteration 0" in slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB",
                                                *allocating(product, 40, 1)).stdout
+
+
+@pytest.mark.parametrize("default", ["deny", "memory=64MiB"])
+def test_a_job_whose_record_cannot_be_written_does_not_get_the_whole_gpu(cluster, default):
+    slurm = cluster(f"default={default}")
+    records = slurm.daemon.runtime / "slurm"
+    shutil.rmtree(records, ignore_errors=True)
+    records.touch()  # no folder can be made there
+    try:
+        result = slurm.run("srun", "-w", "n1", "echo", "started")
+        assert result.returncode != 0 and "started" not in result.stdout and str(records) in result.stderr, result
+        log = slurm.folder / "log" / "slurmd.n1.log"
+        wait_for(lambda: "has no record of its session" in log.read_text(), "slurmd's log to say why")
+        wait_for_idle_nodes(slurm)
+    finally:
+        records.unlink()
+    assert slurm.run("srun", "-w", "n1", "echo", "started").stdout == "started\n"
