@@ -179,7 +179,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
     struct plugin plugin;
     char job[PLUGIN_JOB_TEXT], reason[ERROR_MESSAGE_BYTES];
     if (!begin(spank, count, arguments, &plugin, job))
-        return 0;
+        return -1; /* what the task may use is not known */
     judge_task(&plugin, job, reason);
     if (!reason[0])
         return 0;

@@ -474,3 +474,10 @@ def test_a_job_whose_record_cannot_be_written_does_not_get_the_whole_gpu(cluster
     finally:
         records.unlink()
     assert slurm.run("srun", "-w", "n1", "echo", "started").stdout == "started\n"
+
+
+def test_with_a_word_that_is_not_known_no_task_starts(cluster):
+    slurm = cluster("defualt=deny")
+    result = slurm.run("srun", "-w", "n1", "echo", "started")
+    assert result.returncode != 0 and "started" not in result.stdout and "'defualt=deny'" in result.stderr, result
+    wait_for_idle_nodes(slurm)
