@@ -130,12 +130,14 @@ struct wire_welcome {
 };
 
 enum wire_refusal {
-    WIRE_REFUSED_NO_SESSION = 1, /* unknown, released or expired; to HELLO without an ID: no rule names one */
-    WIRE_REFUSED_NOT_OWNER = 2,  /* the session is another user's */
-    WIRE_REFUSED_FULL = 3,       /* all slots taken */
-    WIRE_REFUSED_VERSION = 4,    /* no common version or layout */
-    WIRE_REFUSED_TOKEN = 5,      /* missing or wrong */
-    WIRE_REFUSED_BROKEN = 6,     /* the session's ledger was damaged */
+    /* unknown, released or expired; to HELLO without an ID: no rule names one; to AGENT: or it holds no such slot, and
+     * should say HELLO again */
+    WIRE_REFUSED_NO_SESSION = 1,
+    WIRE_REFUSED_NOT_OWNER = 2, /* the session is another user's */
+    WIRE_REFUSED_FULL = 3,      /* all slots taken */
+    WIRE_REFUSED_VERSION = 4,   /* no common version or layout */
+    WIRE_REFUSED_TOKEN = 5,     /* missing or wrong */
+    WIRE_REFUSED_BROKEN = 6,    /* the session's ledger was damaged */
     WIRE_REFUSED_INTERNAL = 7,
     WIRE_REFUSED_RULE = 8, /* the session that a rule names does not exist, or takes nobody now */
 };

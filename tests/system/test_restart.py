@@ -1,8 +1,10 @@
 """The daemon is killed again and again, under load: programs run on under their quotas, and the next one finds all."""
 import contextlib
 import json
+import mmap
 import os
 import random
+import shutil
 import signal
 import socket
 import threading
@@ -211,6 +213,41 @@ def test_a_program_sees_another_daemon_only_when_it_can_attach_to_it(daemon):
     finally:
         starting.kill()
         starting.wait()
+
+
+@pytest.mark.parametrize("lost", ["the runtime folder", "the ledger", "the ledgers while no daemon runs"])
+def test_a_program_whose_ledger_has_lost_its_name_is_found_again(daemon, product, reap, lost):
+    held = Held(daemon, "job", 8 * MIB, reap)
+    held.alloc(MIB)
+    ledgers = daemon.runtime / "simulated" / "ledgers"
+    if lost == "the runtime folder":
+        shutil.rmtree(daemon.runtime)
+        wait_for(daemon.control_socket.exists, "the sockets to be back")
+    elif lost == "the ledger":
+        (ledgers / held.session["session_id"]).unlink()
+    daemon.kill()
+    if lost == "the ledgers while no daemon runs":
+        shutil.rmtree(ledgers)
+    daemon.start()
+    wait_for(lambda: daemon.session("job")["used_bytes"] == MIB, "the program to attach again")
+    held.check_found()
+    held.check_quota()
+    other = Puppet(product, in_session(daemon, held.session))
+    reap(other.process)
+    other.get("context", 0)
+    assert other.code("alloc", 7 * MIB + 1) == OUT_OF_MEMORY
+    assert "1 process there holds" in daemon.log_text()
+
+
+def test_who_has_not_mapped_its_ledger_yet_sees_there_that_it_must_attach_again(daemon):
+    _, session = daemon.request("POST", "/v1/sessions", {"name": "s"})
+    client = Client(daemon.attach_socket).attach(session["session_id"], map_it=False)
+    daemon.kill()
+    daemon.start()
+    assert os.listdir(daemon.runtime / "simulated" / "ledgers") == []
+    with mmap.mmap(client.fds[1], client.usage_bytes, mmap.MAP_SHARED, mmap.PROT_READ) as usage:
+        assert int.from_bytes(usage[16:24], "little") != client.epoch
+    client.close()
 
 
 def test_limits_hold_at_once_after_daemons_that_follow_each_other_quickly(daemon, product, reap):

@@ -165,8 +165,12 @@ int session_open_ledger(struct session *session, struct error *error)
 
 void session_drop_idle_ledger(struct session *session)
 {
-    if (!session->processes && !session->ledger.broken)
-        close_ledger(session, true);
+    if (session->processes || session->ledger.broken)
+        return;
+    /* A process may have been given the ledger and not have mapped it yet. It sees then that it must attach again. */
+    if (session->ledger.usage)
+        ledger_epoch_set(session->ledger.usage, session->daemon->epoch);
+    close_ledger(session, true);
 }
 
 /* --- Making ---------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "base/process.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/clocks.h"
@@ -484,6 +485,20 @@ void store_close(struct daemon *daemon)
 
 /* --- Loading --------------------------------------------------------------------------------------- */
 
+/* Processes that live map a ledger whose file has lost its name. They hear that this daemon does not know their slots, and
+ * attach again (session_doubt()). */
+static void warn_of_lost_ledger(const struct loaded_session *loaded)
+{
+    unsigned living = 0;
+    for (unsigned i = 0; i < loaded->process_count; i++)
+        living += process_is_alive(loaded->processes[i].pid, loaded->processes[i].start_ticks);
+    if (living)
+        log_warning(
+            "session %s: the file of its ledger is gone; what %u process%s there hold%s counts again when "
+            "they have attached again",
+            loaded->session->id, living, living == 1 ? "" : "es", living == 1 ? "s" : "");
+}
+
 static int restore(struct daemon *daemon, struct loaded_session *loaded, struct error *error)
 {
     struct session *session = loaded->session;
@@ -491,6 +506,8 @@ static int restore(struct daemon *daemon, struct loaded_session *loaded, struct 
     int result = session_restore(daemon, session, &problem);
     if (result == 0 && session->ledger.usage)
         result = reaper_restore(session, loaded->processes, loaded->process_count, &problem);
+    else if (result == 0)
+        warn_of_lost_ledger(loaded);
     /* Lack of descriptors or memory is no reason to end a session, or to take a process for dead, that could go on
      * later. */
     if (error_is_scarcity(result))

@@ -87,6 +87,8 @@ static void listen_to_daemon(struct gate *gate)
             agent_take_room(&message.room);
             break;
         case WIRE_REFUSED:
+            if (message.refused.reason == WIRE_REFUSED_NO_SESSION)
+                session_doubt();
             agent_lose_daemon(gate, message.refused.message);
             return;
         default:

@@ -19,6 +19,7 @@
 #define TRY_AGAIN_NS UINT64_C(1000000000)
 #define COME_AGAIN_NS UINT64_C(10000000) /* less than from the end of one daemon until the next one serves */
 #define CONTEXT_COST_MS 200
+#define NO_EPOCH UINT64_MAX                    /* no ledger has it */
 #define NO_MEMORY_LIMIT "18446744073709551615" /* LEDGER_UNLIMITED, as limits are written */
 /* Shorter than the daemon waits after a notice, so that the same sample sees what happens in between. */
 #define NOTICE_PAUSE_NS UINT64_C(20000000)
@@ -247,6 +248,24 @@ enum session_mode session_mode_slow(void)
     guard_unlock(&area->deciding);
     errno = saved_errno;
     return mode;
+}
+
+void session_doubt(void)
+{
+    struct private_area *area = private_get();
+    guard_lock(&area->deciding);
+    const struct attachment *held = atomic_load_explicit(&area->attachment, memory_order_relaxed);
+    struct attachment *doubted = MAP_FAILED;
+    if (held->epoch != NO_EPOCH)
+        doubted = mmap(NULL, sizeof(*doubted), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (doubted != MAP_FAILED) {
+        *doubted = *held;
+        doubted->epoch = NO_EPOCH;
+        atomic_store_explicit(&area->attachment, doubted,
+                              memory_order_release); /* session_mode(), session_slot() */
+        atomic_store_explicit(&area->next_try_ns, 0, memory_order_relaxed);
+    }
+    guard_unlock(&area->deciding);
 }
 
 int session_gpu(const uint8_t uuid[static 16], int ordinal)

@@ -12,7 +12,7 @@
  *
  * A process that should be in a session but cannot attach is refused all device memory, and says so once. It tries
  * again, at most once a second. A process that has attached keeps its ledger whatever becomes of the daemon, and
- * attaches again when it sees another epoch in the ledger. */
+ * attaches again when it sees another epoch in the ledger, or hears that the daemon does not know its slot. */
 #pragma once
 
 #include <stdatomic.h>
@@ -53,6 +53,10 @@ static inline enum session_mode session_mode(void)
     }
     return session_mode_slow();
 }
+
+/* The daemon does not know the slot that this process holds: attach again at the next session_mode(). A ledger whose
+ * file has lost its name is one that no daemon finds again and writes another epoch to. Only when this process is inside. */
+void session_doubt(void);
 
 /* This process's slot. */
 static inline struct ledger_slot *session_slot(void)
