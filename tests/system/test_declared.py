@@ -6,6 +6,8 @@ import signal
 import pytest
 
 from conftest import wait_for
+from test_events import kept, kinds
+from test_quota import Puppet, in_session
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -95,6 +97,25 @@ def test_a_change_of_the_file_changes_them_while_programs_run(make_daemon, reap)
     program.stdin.close()
     program.wait(20)
     wait_for(lambda: set(limits(daemon)) == {"c"}, "it to end with its program")
+
+
+def test_the_end_of_its_section_is_not_the_end_of_a_sessions_time(make_daemon, product, reap):
+    daemon = make_daemon()
+    declare(daemon, "[job]\nmemory = 64MiB\n")
+    (daemon.config / "gpuslice.conf").write_text("[defaults]\nttl-action = kill\n")
+    daemon.start()
+    assert sessions(daemon)["job"]["ttl_action"] == "none"
+    program = Puppet(product, in_session(daemon, {"environment": daemon.request("GET", "/v1/sessions/job/environment")[1]}))
+    reap(program.process)
+    program.get("context", 0)
+    declare(daemon, "")
+    wait_for(lambda: sessions(daemon)["job"]["state"] == "expired", "the session to take no more programs")
+    daemon.cli("create", "--name", "later")
+    told = kinds(kept(daemon))
+    assert "session.created" in told[told.index("session.expired"):] and "session.ending" not in told
+    declare(daemon, "[job]\nmemory = 48MiB\n")
+    wait_for(lambda: limits(daemon).get("job") == 48 * MIB, "it to be back")
+    program.get("alloc", MIB)
 
 
 def test_they_outlive_daemons_and_what_left_the_file_meanwhile_ends(make_daemon):

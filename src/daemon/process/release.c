@@ -105,8 +105,8 @@ int release_begin(struct session *session, uid_t uid, release_done done, void *a
 static void end_expired(struct session *session)
 {
     struct error error;
-    if (session->state != SESSION_EXPIRED || !session->kills_at_ttl || !session->processes ||
-        session->release)
+    bool is_time_over = session->state == SESSION_EXPIRED && session->expires_at_ms;
+    if (!is_time_over || !session->kills_at_ttl || !session->processes || session->release)
         return;
     if (begin(session, NULL, NULL, &error) < 0) {
         log_error("session %s has expired, and its processes run on: %s", session->id, error.message);

@@ -123,7 +123,7 @@ void admit_apply_defaults(const struct daemon *daemon, struct session_request *r
         request->has_priority = true;
         request->priority = default_priority(daemon, ceilings.priority);
     }
-    if (!request->has_ttl_action)
+    if (!request->has_ttl_action && !request->is_declared) /* their time is never over */
         request->kills_at_ttl = daemon->config.defaults.kills_at_ttl;
     apply_move_defaults(daemon, request);
 }
