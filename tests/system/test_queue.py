@@ -1,10 +1,13 @@
 """Waiting in line for room, times to live, and ending a session with its processes."""
+import concurrent.futures
 import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
+import sqlite3
+import subprocess
 import time
 
 import pytest
@@ -88,6 +91,38 @@ def test_more_than_any_gpu_has_is_refused_although_others_wait(full, reap):
         result = full.cli("create", "--memory", "2GiB", *more, check=False)
         assert result.returncode == 1 and "is more than GPU 0 has (1GiB, " in result.stderr, result.stderr
     assert queued(full) == ["first"]
+
+
+def state_file(daemon):
+    return contextlib.closing(sqlite3.connect(daemon.state / "simulated" / "state.db", isolation_level=None))
+
+
+def test_no_program_begins_before_the_sessions_admission_is_stored(full, reap):
+    program = reap(full.spawn("run", "--name", "first", "--memory", "512MiB", "--wait", "echo", "began"))
+    wait_for(lambda: queued(full) == ["first"], "it to be in the line")
+    with state_file(full) as blocker, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        blocker.execute("BEGIN IMMEDIATE")  # nothing can be stored meanwhile; who tries gives up after two seconds
+        pool.submit(full.request, "DELETE", "/v1/sessions/big")
+        wait_for(lambda: full.session("first")["state"] == "active", "it to be admitted")
+        environment = pool.submit(full.request, "GET", "/v1/sessions/first/environment")
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.communicate(timeout=0.5)
+        assert not environment.done()
+        blocker.execute("ROLLBACK")
+        assert program.communicate(timeout=20)[0] == "began\n"
+
+
+def test_who_waits_for_a_session_that_cannot_be_stored_is_told_so(full, reap):
+    waiters = [reap(full.spawn("create", "--name", name, "--memory", "256MiB", "--wait")) for name in ("first", "second")]
+    wait_for(lambda: len(queued(full)) == 2, "two to be in the line")
+    with state_file(full) as state:
+        state.execute("CREATE TRIGGER no BEFORE INSERT ON sessions BEGIN SELECT RAISE(FAIL, 'it is full'); END")
+        full.cli("release", "big")
+        for waiter in waiters:
+            assert waiter.wait(20) == 1
+            assert waiter.stderr.read().endswith("could not be stored and has ended: it is full\n")
+        state.execute("DROP TRIGGER no")
+    assert full.request("GET", "/v1/sessions")[1] == []
 
 
 def test_a_released_waiter_is_told_so(full, reap):

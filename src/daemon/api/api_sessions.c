@@ -198,6 +198,35 @@ void api_show_gslice_session(struct http_request *request, const char *id)
         api_reply_session(request, 200, session);
 }
 
+/* The session that is about to be told of, when what makes it known to the next daemon is stored; without that, it has
+ * ended. Then answer, and return NULL. */
+static const struct session *find_stored(struct http_request *request, int result, const char *message)
+{
+    if (result == 0 || session_find_id(request->daemon, request->session_id))
+        return find_changed(request);
+    internal_error(request, "the session could not be stored and has ended", message);
+    return NULL;
+}
+
+static void on_admitted(void *argument, int result, const char *message)
+{
+    const struct session *session = find_stored(argument, result, message);
+    if (session)
+        api_reply_session(argument, 200, session);
+}
+
+void api_reply_admitted(struct http_request *request)
+{
+    store_await(request->daemon, request->session_id, on_admitted, request);
+}
+
+static void on_may_enter(void *argument, int result, const char *message)
+{
+    const struct session *session = find_stored(argument, result, message);
+    if (session)
+        http_reply_json(argument, 200, api_environment_json(session));
+}
+
 void api_show_environment(struct http_request *request, const char *id)
 {
     const struct session *session = find_session(request, id);
@@ -210,8 +239,10 @@ void api_show_environment(struct http_request *request, const char *id)
         error_set(&error, EBUSY, "ERR_SESSION_EXPIRED",
                   "session %s has expired and takes no new program; create another", session->id);
         http_reply_error(request, &error);
-    } else if (session)
-        http_reply_json(request, 200, api_environment_json(session));
+    } else if (session) {
+        strcpy(request->session_id, session->id);
+        store_await(request->daemon, session->id, on_may_enter, request);
+    }
 }
 
 static void on_changed(void *argument, int result, const char *message)

@@ -29,6 +29,14 @@ struct waiters {
     LIST_HEAD(, waiter) list;
 };
 
+static void reply(struct http_request *request, const struct session *session)
+{
+    if (session->state == SESSION_QUEUED)
+        api_reply_session(request, 200, session);
+    else
+        api_reply_admitted(request);
+}
+
 static void answer(struct waiter *waiter)
 {
     struct http_request *request = waiter->request;
@@ -37,7 +45,7 @@ static void answer(struct waiter *waiter)
     LIST_REMOVE(waiter, next);
     sd_event_source_disable_unref(waiter->timeout);
     if (session) {
-        api_reply_session(request, 200, session);
+        reply(request, session);
     } else {
         error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND",
                   "session %s has ended while it waited for room%s%s", request->session_id,
@@ -91,7 +99,7 @@ void api_await_place(struct http_request *request, unsigned position, unsigned s
         return;
     }
     free(waiter);
-    api_reply_session(request, 200, session);
+    reply(request, session);
 }
 
 int api_wait_start(struct daemon *daemon, struct error *error)
