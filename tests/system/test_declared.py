@@ -177,6 +177,27 @@ def test_one_without_room_waits_in_line(make_daemon):
     wait_for(lambda: sessions(daemon)["small"]["state"] == "active", "it to be active")
 
 
+def test_those_that_wait_keep_their_places_when_other_things_change(make_daemon):
+    daemon = make_daemon().start()
+    daemon.cli("create", "--name", "big", "--memory", "1GiB")
+    first, second = "[first]\nmemory = 64MiB\ngpus = 0\n", "[second]\nmemory = 64MiB\ncompute = 10%..50%\n"
+    declare(daemon, first + second)
+
+    def line():
+        return {n: (s["queue_position"], s["session_id"]) for n, s in sessions(daemon).items() if s["state"] == "queued"}
+
+    wait_for(lambda: len(line()) == 2, "two to wait")
+    before = line()
+    daemon.request("POST", "/v1/sessions", {"name": "third", "memory_bytes": MIB, "wait": True})
+    (daemon.config / "gpuslice.conf").write_text("[defaults]\nttl = 1h\n")
+    wait_for(lambda: "config.read" in kinds(kept(daemon)), "the configuration to be read")
+    assert {name: line()[name] for name in before} == before
+    declare(daemon, first.replace("64", "32") + second)
+    wait_for(lambda: sessions(daemon)["first"]["vram_limit_bytes"] == 32 * MIB, "one to ask for something else")
+    after = line()
+    assert after["second"] == (1, before["second"][1]) and after["first"][0] > 1
+
+
 def test_geminis_file_declares_sessions_with_shares(make_daemon):
     daemon = make_daemon()
     declare(daemon, "2\nclient1 0.25 0.5 33554432\nspace/client2 0 1.0 327374182400\n")

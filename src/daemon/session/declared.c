@@ -12,6 +12,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/session/admit.h"
+#include "daemon/session/queue.h"
 #include "daemon/session/request.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_life.h"
@@ -140,10 +141,32 @@ static bool differs(const struct session *session, const struct session_request 
            session->idle_suspend_seconds != request->idle_suspend_seconds;
 }
 
+static bool same_limits(const struct session_request *one, const struct session_request *other)
+{
+    if (one->limit_count != other->limit_count)
+        return false;
+    for (unsigned i = 0; i < one->limit_count; i++)
+        if (one->limits[i].gpu != other->limits[i].gpu)
+            return false;
+    return one->has_bytes == other->has_bytes && one->bytes == other->bytes;
+}
+
+/* Whether two requests that make_request() made ask for the same, but for the name. */
+static bool asks_the_same(const struct session_request *one, const struct session_request *other)
+{
+    return same_limits(one, other) && one->compute.min == other->compute.min &&
+           one->compute.max == other->compute.max && one->priority == other->priority &&
+           one->engine == other->engine && one->may_pass_card == other->may_pass_card &&
+           one->host_memory_bytes == other->host_memory_bytes &&
+           one->idle_suspend_seconds == other->idle_suspend_seconds;
+}
+
 static int change(struct session *session, struct session_request *request, struct error *error)
 {
     struct daemon *daemon = session->daemon;
     if (session->state == SESSION_QUEUED) {
+        if (asks_the_same(queue_request(session), request))
+            return 0;
         /* It goes to the end of the queue, because it asks for something else now. */
         session_end(session, NULL);
         return make(daemon, request, error);
