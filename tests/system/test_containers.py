@@ -124,16 +124,30 @@ def test_a_folder_that_no_session_has_is_removed_at_the_start(daemon):
     assert os.listdir(os.path.dirname(stray)) == [session["session_id"]]
 
 
-def test_a_path_that_no_socket_can_have_is_refused_with_its_length(make_daemon):
+@pytest.fixture
+def far_daemon(make_daemon):
+    """Its runtime folder has as long a path as it may have: there is none left for a session's own socket."""
     daemon = make_daemon()
     room = 107 - len("/simulated/control.sock") - len(str(daemon.runtime)) - 1
-    daemon.runtime = daemon.runtime / ("x" * room)
+    daemon.use_runtime(daemon.runtime / ("x" * room))
     daemon.runtime.mkdir(mode=0o700)
-    daemon.more["GPUSLICE_RUNTIME_DIR"] = str(daemon.runtime)
-    daemon.start()
+    return daemon.start()
+
+
+def test_a_path_that_no_socket_can_have_is_refused_with_its_length(far_daemon):
+    daemon = far_daemon
     status, answer = daemon.request("POST", "/v1/sessions", {"own_socket": True})
     assert status == 500 and "107" in answer["error"]["message"], answer
     assert daemon.request("GET", "/v1/sessions")[1] == []
+
+
+def test_a_change_that_is_refused_has_changed_nothing(far_daemon):
+    daemon = far_daemon
+    before = daemon.request("POST", "/v1/sessions", {"name": "s", "ttl_seconds": 3600})[1]
+    status, answer = daemon.request("PATCH", "/v1/sessions/s", {"ttl_seconds": 60, "own_socket": True})
+    assert status == 500 and "a socket's has 107 at most" in answer["error"]["message"]
+    after = daemon.session("s")
+    assert (after["expires_at"], after["own_socket"]) == (before["expires_at"], None)
 
 
 def test_silent_connections_of_a_container_keep_nobody_else_out(daemon):

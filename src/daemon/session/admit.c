@@ -308,10 +308,10 @@ int admit_change(struct session *session, const struct session_request *request,
         result = check_gpus(session, request, error);
     if (result == 0)
         result = plan_change(session, request, &admission, error);
-    if (result == 0 && request->has_ttl)
-        result = session_restart_expiry(session, request->ttl_seconds, error);
     if (result == 0 && request->own_socket)
         result = session_give_socket(session, error);
+    if (result == 0 && request->has_ttl)
+        result = session_restart_expiry(session, request->ttl_seconds, error);
     if (result < 0)
         return result;
     struct allotment before;
