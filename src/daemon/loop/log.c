@@ -74,12 +74,13 @@ void log_set_debug(bool debug)
     log_state.debug = debug;
 }
 
-/* Called with the lock held. If the new file cannot be made, the old one stays in use. */
+/* Called with the lock held. If the new file cannot be made, the old one stays in use, and the next line tries again: the
+ * old one may have its new name then. */
 static void begin_new_file(void)
 {
     char old[PATH_MAX + 4];
     snprintf(old, sizeof(old), "%s.1", log_state.path);
-    if (rename(log_state.path, old) < 0)
+    if (rename(log_state.path, old) < 0 && errno != ENOENT)
         return;
     off_t bytes;
     int fd = open_file(log_state.path, &bytes);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +93,27 @@ static void the_file_does_not_grow_without_bound(void **state)
     assert_in_range(status.st_size, LOG_FILE_BYTES, LOG_FILE_BYTES + 1024);
 }
 
+static void a_new_file_that_could_not_be_opened_is_tried_again(void **state)
+{
+    struct stat status;
+    struct rlimit before, none;
+    char text[900];
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    while (stat(path, &status) == 0)
+        log_info("%s", text);
+    log_info("%s", text);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    log_info("%s", "there is room again");
+    assert_int_equal(stat(path, &status), 0);
+    assert_in_range(status.st_size, 1, 1024);
+    assert_int_equal(stat(old_path, &status), 0);
+    assert_in_range(status.st_size, LOG_FILE_BYTES, LOG_FILE_BYTES + 4096);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +121,7 @@ int main(void)
         cmocka_unit_test(an_event_is_one_line_whatever_is_in_it),
         cmocka_unit_test(a_long_event_is_cut),
         cmocka_unit_test(the_file_does_not_grow_without_bound),
+        cmocka_unit_test(a_new_file_that_could_not_be_opened_is_tried_again),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
