@@ -1,13 +1,14 @@
 """A session's own socket: the folder that a container is given, seen from other namespaces and by other users."""
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
 
 import pytest
 
-from attach_client import BAD_TOKEN, NOT_OWNER, Agent, Client, Refused
+from attach_client import BAD_TOKEN, NOT_OWNER, REFUSED, Agent, Client, Refused, hello
 from conftest import MIB, wait_for
 from test_daemon_api import as_user
 from test_quota import OUT_OF_MEMORY, Puppet
@@ -159,6 +160,30 @@ def test_silent_connections_of_a_container_keep_nobody_else_out(daemon):
     Client(daemon.attach_socket).attach(session["session_id"], session["environment"]["GPUSLICE_IPC_TOKEN"])
     silent.pop().close()
     wait_for(lambda: answers(session["own_socket"]), "room for another")
+
+
+def test_silent_connections_that_are_older_than_the_socket_keep_nobody_out_of_it(daemon):
+    session = make(daemon)
+    silent = [Client(session["own_socket"]) for _ in range(2)]
+    Client(session["own_socket"]).attach("").close()  # those before are known to the daemon
+    shutil.rmtree(daemon.runtime)
+    wait_for(lambda: answers(session["own_socket"]), "the socket to be back")
+    for client in silent:
+        client.send(hello(session["session_id"], "nonsense"))
+        assert client.receive()[0] == REFUSED and client.is_hung_up()
+    assert answers(session["own_socket"])
+
+
+def test_a_socket_that_could_not_be_made_comes_with_a_new_runtime_folder(daemon):
+    session = make(daemon)
+    daemon.stop()
+    folders = daemon.control_socket.parent / "s"
+    shutil.rmtree(folders)
+    folders.write_text("not a folder")
+    daemon.start()
+    assert daemon.session("s")["own_socket"] is None
+    shutil.rmtree(daemon.runtime)
+    wait_for(lambda: answers(session["own_socket"]), "the socket to be back")
 
 
 def answers(path):

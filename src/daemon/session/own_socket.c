@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/cleanup.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
@@ -24,7 +25,6 @@ struct own_socket {
     struct listener *listener;
     char id[SESSION_ID_TEXT];
     struct daemon *daemon;
-    unsigned silent;
     char folder[PATHS_SOCKET_BYTES], path[PATHS_SOCKET_BYTES];
 };
 
@@ -150,7 +150,7 @@ void own_sockets_make_anew(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
         struct error error;
-        if (!session->own_socket)
+        if (!session->has_own_socket || session->state == SESSION_QUEUED)
             continue;
         own_socket_close(session, false);
         if (own_socket_open(session, &error) < 0)
@@ -160,16 +160,16 @@ void own_sockets_make_anew(struct daemon *daemon)
 
 bool own_socket_take_silent(struct session *session)
 {
-    if (session->own_socket->silent >= SILENT_MAX)
+    if (session->own_socket_silent >= SILENT_MAX)
         return false;
-    session->own_socket->silent++;
+    session->own_socket_silent++;
     return true;
 }
 
 void own_socket_drop_silent(struct session *session)
 {
-    if (session->own_socket)
-        session->own_socket->silent--;
+    GS_CHECK(session->own_socket_silent > 0);
+    session->own_socket_silent--;
 }
 
 const char *own_socket_path(const struct session *session)
