@@ -11,7 +11,7 @@ import time
 import pytest
 
 from attacks import attack, crowd_tcp
-from conftest import MIB, read_answer
+from conftest import MIB, read_answer, wait_for
 
 
 @pytest.fixture
@@ -97,6 +97,20 @@ def test_a_link_in_the_tokens_place_is_not_followed(make_daemon, port):
     daemon.start()
     assert other.read_text() == "kept" and not tcp.token_file.is_symlink()
     assert tcp.ask("GET", "/v1/sessions", token=tcp.bearer()) == (200, [])
+
+
+def test_a_token_that_cannot_be_written_opens_no_port(daemon):
+    token = daemon.control_socket.parent / "http-token"
+    descriptors = pathlib.Path(f"/proc/{daemon.process.pid}/fd")
+    token.mkdir()
+    assert daemon.request("POST", "/v1/dashboard")[0] == 500
+    before = len(os.listdir(descriptors))
+    for _ in range(5):
+        status, answer = daemon.request("POST", "/v1/dashboard")
+        assert status == 500 and str(token) in answer["error"]["message"]
+    wait_for(lambda: len(os.listdir(descriptors)) <= before, "the connections to be closed")
+    token.rmdir()
+    assert daemon.request("POST", "/v1/dashboard")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/gpus", "/v1/version", "/v1/scheduler", "/v1/events", "/sessions"])

@@ -415,7 +415,24 @@ static int on_prepare(sd_event_source *source, void *userdata)
     return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
 }
 
-static int start_server(struct daemon *daemon, enum http_door door, int fd, struct error *error)
+/* Call when every waiting request has been answered. */
+static void stop_server(struct server *server)
+{
+    listener_close(server->listener);
+    close_turned_away(server);
+    sd_event_source_disable_unref(server->ready);
+    sd_event_source_disable_unref(server->timer);
+    if (server->mhd) {
+        run(server);
+        MHD_stop_daemon(server->mhd);
+    }
+    http_crowd_free(server->crowd);
+    soon_free(server->due);
+    *server = (struct server){.mhd = NULL};
+}
+
+/* Takes over `fd`, also where it fails; then stop_server() undoes what was done. */
+static int open_server(struct daemon *daemon, enum http_door door, int fd, struct error *error)
 {
     struct server *server = &daemon->http->servers[door];
     server->daemon = daemon;
@@ -452,17 +469,26 @@ static int start_server(struct daemon *daemon, enum http_door door, int fd, stru
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;
 }
 
+static int start_server(struct daemon *daemon, enum http_door door, int fd, struct error *error)
+{
+    int result = open_server(daemon, door, fd, error);
+    if (result < 0)
+        stop_server(&daemon->http->servers[door]);
+    return result;
+}
+
 static int open_tcp(struct daemon *daemon, const char *where, struct error *error)
 {
     struct http *http = daemon->http;
+    int result = http_tcp_make_token(&daemon->paths, http->token, error);
+    if (result < 0)
+        return result;
     int fd = http_tcp_listen("http-address (GPUSLICE_HTTP_ADDR)", where, true, error);
     if (fd < 0)
         return fd;
     char address[HTTP_ADDRESS_TEXT];
     http_tcp_address(fd, address);
-    int result = start_server(daemon, HTTP_TOKEN, fd, error);
-    if (result == 0)
-        result = http_tcp_make_token(&daemon->paths, http->token, error);
+    result = start_server(daemon, HTTP_TOKEN, fd, error);
     if (result == 0)
         strcpy(http->address, address);
     return result;
@@ -519,22 +545,6 @@ bool http_is_idle(struct daemon *daemon)
             return false;
     }
     return true;
-}
-
-/* Call when every waiting request has been answered. */
-static void stop_server(struct server *server)
-{
-    if (!server->mhd)
-        return;
-    listener_close(server->listener);
-    close_turned_away(server);
-    sd_event_source_disable_unref(server->ready);
-    sd_event_source_disable_unref(server->timer);
-    run(server);
-    MHD_stop_daemon(server->mhd);
-    http_crowd_free(server->crowd);
-    soon_free(server->due);
-    server->due = NULL;
 }
 
 void http_stop(struct daemon *daemon)
