@@ -96,6 +96,9 @@ def test_a_program_by_hand_with_the_daemons_socket(make_daemon, tree):
     ran = sh(daemon, tree, "LD_LIBRARY_PATH=$(pwd)/native/fakecuda LD_PRELOAD=$(pwd)/native/interceptor/libgpuslice.so "
                            "./native/examples/target_app", GPUSLICE_SESSION=made["session_id"], ALLOC_BYTES=str(64 * MIB), ITERATIONS="3")
     assert "ALLOC_FAIL at iteration 2 code=2" in ran.stdout, ran
+    daemon.kill()
+    daemon.start()
+    assert "cannot link" not in daemon.log_text()
     daemon.stop()
     assert not socket_path.is_symlink()
 

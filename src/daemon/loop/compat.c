@@ -16,11 +16,15 @@ static const struct {
      "sessions are kept in state.db of the state folder; GPUSLICE_STATE_DIR names another"},
 };
 
-/* Whether `path` is a link that leads nowhere: left behind by a daemon that was killed. */
-static bool is_left_over(const char *path)
+/* Whether `path` is a link that a daemon which was killed left behind: it leads nowhere, or to our own socket. */
+static bool is_left_over(const char *path, const char *socket)
 {
     char target[PATH_MAX];
-    return readlink(path, target, sizeof(target)) > 0 && access(path, F_OK) != 0;
+    ssize_t length = readlink(path, target, sizeof(target) - 1);
+    if (length <= 0)
+        return false;
+    target[length] = '\0';
+    return strcmp(target, socket) == 0 || access(path, F_OK) != 0;
 }
 
 void compat_remember(struct daemon *daemon)
@@ -38,7 +42,7 @@ void compat_begin(struct daemon *daemon)
             log_info("%s has no effect: %s", without_effect[i].variable, without_effect[i].instead);
     if (!*path)
         return;
-    if (is_left_over(path))
+    if (is_left_over(path, daemon->paths.attach_socket))
         unlink(path);
     if (symlink(daemon->paths.attach_socket, path) == 0)
         daemon->has_compat_link = true;
