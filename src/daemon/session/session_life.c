@@ -328,8 +328,10 @@ int session_restore(struct daemon *daemon, struct session *session, struct error
         int pidfd = peer_open(session->runner.pid, session->runner.start_ticks);
         if (error_is_scarcity(pidfd))
             return error_set_errno(error, -pidfd, "cannot watch process %d", (int)session->runner.pid);
-        if (pidfd >= 0 && watch_runner(session, pidfd, error) < 0)
+        if (pidfd >= 0 && (result = watch_runner(session, pidfd, error)) < 0) {
             close(pidfd);
+            return result;
+        }
     }
     /* Expire it before a program can attach. */
     if (session->state == SESSION_ACTIVE && session->expires_at_ms &&
