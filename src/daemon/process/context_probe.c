@@ -25,6 +25,7 @@
 #define MAKE_USEC UINT64_C(15000000)
 #define LOOK_USEC UINT64_C(2000000)
 #define END_USEC UINT64_C(5000000)
+#define KILLED_USEC UINT64_C(1000000)
 
 /* --- The probe ------------------------------------------------------------------------------------- */
 
@@ -133,23 +134,32 @@ static void await_contexts(struct probe *probes, unsigned count)
     }
 }
 
+static bool ends_within(pid_t pid, uint64_t usec)
+{
+    uint64_t end_usec = daemon_now_usec() + usec;
+    while (waitpid(pid, NULL, WNOHANG) == 0) {
+        if (daemon_now_usec() > end_usec)
+            return false;
+        usleep(1000);
+    }
+    return true;
+}
+
+/* A process that hangs inside the kernel does not die of SIGKILL: the daemon goes on without it. */
 static void end_probe(struct probe *probe)
 {
     if (!probe->pid)
         return;
     close(probe->to);
-    for (uint64_t end_usec = daemon_now_usec() + END_USEC; probe->pid;) {
-        if (waitpid(probe->pid, NULL, WNOHANG) != 0) {
-            probe->pid = 0;
-        } else if (daemon_now_usec() > end_usec) {
-            kill(probe->pid, SIGKILL);
-            waitpid(probe->pid, NULL, 0);
-            probe->pid = 0;
-        } else {
-            usleep(1000);
-        }
+    if (!ends_within(probe->pid, END_USEC)) {
+        kill(probe->pid, SIGKILL);
+        if (!ends_within(probe->pid, KILLED_USEC))
+            log_warning(
+                "process %d, which made a context on a GPU to see what one costs, does not die of SIGKILL",
+                (int)probe->pid);
     }
     close(probe->from);
+    probe->pid = 0;
 }
 
 struct seen {
