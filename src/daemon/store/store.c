@@ -189,6 +189,15 @@ static void end_unstored(const struct store_job *job)
     session_end(session, "it could not be stored");
 }
 
+static void tell_waiters(struct store_job *job, int result, const char *message)
+{
+    for (struct waiter *at = job->first_waiter, *next; at; at = next) {
+        next = at->next;
+        at->done(at->argument, result, message);
+        free(at);
+    }
+}
+
 static void on_job_done(struct worker_job *worker_job)
 {
     struct store_job *job = (struct store_job *)worker_job;
@@ -197,11 +206,7 @@ static void on_job_done(struct worker_job *worker_job)
         end_unstored(job);
     if (job->result && !job->first_waiter)
         log_error("the state file could not be written: %s", job->message);
-    for (struct waiter *at = job->first_waiter, *next; at; at = next) {
-        next = at->next;
-        at->done(at->argument, job->result ? -EIO : 0, job->message);
-        free(at);
-    }
+    tell_waiters(job, job->result ? -EIO : 0, job->message);
     while (job->first) {
         struct statement *next = job->first->next;
         free(job->first);
@@ -468,6 +473,14 @@ int store_open(struct daemon *daemon, struct error *error)
     return 0;
 }
 
+/* The helper thread may still use its jobs, but for those who wait. */
+static void tell_all_waiters(struct store *store, const char *message)
+{
+    struct store_job *job;
+    LIST_FOREACH (job, &store->under_way, next)
+        tell_waiters(job, -EIO, message);
+}
+
 void store_close(struct daemon *daemon)
 {
     if (!daemon->store)
@@ -475,6 +488,7 @@ void store_close(struct daemon *daemon)
     change_observe_no_more(daemon, &daemon->store->observer);
     if (!worker_stop(daemon->store->worker, STOP_SECONDS)) {
         log_error("the state file could not be written for %d s; changes may be lost", STOP_SECONDS);
+        tell_all_waiters(daemon->store, "the disk does not answer, and the daemon ends");
         daemon->store = NULL;
         return;
     }
