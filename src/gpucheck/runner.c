@@ -185,19 +185,26 @@ static void set(const char *name, const char *format, const char *value)
     setenv(name, text, 1);
 }
 
+static void unset_our_variables(void)
+{
+    for (char **at = environ; *at;) {
+        char name[256];
+        size_t length = strcspn(*at, "=");
+        if (strncmp(*at, "GPUSLICE_", strlen("GPUSLICE_")) != 0 || length >= sizeof(name)) {
+            at++;
+            continue;
+        }
+        memcpy(name, *at, length);
+        name[length] = '\0';
+        unsetenv(name); /* which moves the next one here */
+    }
+}
+
 static int set_environment(const char *gpu, struct error *error)
 {
-    /* A session or limit that we were started under must not influence the results. */
+    /* A session or limit that we were started under, and what another daemon is told, must not influence the
+     * results; nor may this daemon write where that one does. */
     static const char *const foreign[] = {
-        "GPUSLICE_SESSION",
-        "GPUSLICE_IPC_SOCK",
-        "GPUSLICE_IPC_TOKEN",
-        "GPUSLICE_IPC_TOKEN_REQUIRED",
-        "GPUSLICE_MEMORY_LIMIT",
-        "GPUSLICE_COMPUTE_LIMIT",
-        "GPUSLICE_SIMULATED",
-        "GPUSLICE_HTTP_ADDR",
-        "GPUSLICE_METRICS_ADDR",
         "TENSOR_FUSION_CUDA_MEM_LIMIT",
         "TENSOR_FUSION_CUDA_UP_LIMIT",
         "CUDA_DEVICE_MEMORY_LIMIT",
@@ -212,8 +219,10 @@ static int set_environment(const char *gpu, struct error *error)
     };
     for (unsigned i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
         unsetenv(foreign[i]);
+    unset_our_variables();
     set("GPUSLICE_RUNTIME_DIR", "%s/run", runner.folder);
     set("GPUSLICE_STATE_DIR", "%s/state", runner.folder);
+    set("GPUSLICE_CONFIG_DIR", "%s/config", runner.folder);
     /* Nobody needs the programs' caches later, so they are removed with the folder. */
     static const char *const caches[] = {"CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
                                          "CUPY_CACHE_DIR"};

@@ -170,6 +170,18 @@ def test_a_loss_that_moves_have_changed_is_seen(gpu_check):
     assert gpu_check.left() == NOTHING
 
 
+# --- What checks leave to each other and to others ---
+
+
+def test_another_daemons_settings_mean_nothing_to_the_checks(gpu_check):
+    others, log, audit = gpu_check.folder / "others", gpu_check.folder / "log", gpu_check.folder / "audit"
+    (others / "simulated").mkdir(parents=True)
+    (others / "simulated" / "gpuslice.conf").write_text(f"[daemon]\nlog-file = {log}\n")
+    status, rows = gpu_check.only("session-view", GPUSLICE_CONFIG_DIR=str(others), GPUSLICE_AUDIT_PATH=str(audit))
+    assert (status, outcomes(rows)) == (0, {"session-view": "passed"})
+    assert not log.exists() and not audit.exists()
+
+
 FIRST = re.findall(r'^FIRST\("([\w-]+)"\)', (SOURCE / "src/gpucheck/first.def").read_text(), re.MULTILINE)
 CHECKS = re.findall(r'^CHECK\("([\w-]+)"', (SOURCE / "src/gpucheck/checks.def").read_text(), re.MULTILINE)
 
