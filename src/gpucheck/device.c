@@ -2,10 +2,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/uuid.h"
 #include "gpucheck/checks.h"
 #include "gpucheck/nvml.h"
 #include "gpucheck/part.h"
+
+/* gpu: reports the UUID of the GPU that programs see first. */
+void part_gpu(const char *argument)
+{
+    figure_text("uuid", "%s", nvml_uuid());
+}
 
 void check_driver(const struct check *check)
 {
@@ -27,8 +32,6 @@ void check_driver(const struct check *check)
     int version, count, value;
     size_t total;
     char name[128];
-    CUuuid uuid;
-    char text[GPU_UUID_TEXT];
     const char *reason = driver_open(DRIVER_BY_DLSYM);
     if (reason)
         fail_and_end("no driver: %s", reason);
@@ -41,8 +44,7 @@ void check_driver(const struct check *check)
         fail_and_end("the driver finds no GPU");
     must(cuDeviceGetName(name, sizeof(name), 0));
     figure_text("name", "%s", name);
-    must(cuDeviceGetUuid_v2(&uuid, 0));
-    figure_text("uuid", "%s", gpu_uuid_format((const uint8_t *)uuid.bytes, text));
+    figure_text("uuid", "%s", nvml_uuid());
     must(cuDeviceTotalMem_v2(&total, 0));
     figure("total_memory", (double)total, "bytes");
     figure("nvml_total_memory", (double)nvml_total_bytes(), "bytes");

@@ -15,7 +15,7 @@ static struct {
     nvmlDevice_t device;
     nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
     processes_call processes; /* NULL: NVML is older than R470's forms */
-    char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
+    char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE], uuid[GPU_UUID_TEXT];
     enum { UNDECIDED, OF_PROCESS, OF_DEVICE } source;
 } nvml;
 
@@ -33,7 +33,6 @@ static void open_nvml(void)
     if (nvml.device)
         return;
     CUuuid uuid;
-    char text[GPU_UUID_TEXT];
     const char *reason = driver_open(DRIVER_BY_DLSYM);
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (reason || !library)
@@ -57,16 +56,14 @@ static void open_nvml(void)
 
     must(cuInit(0));
     must(cuDeviceGetUuid_v2(&uuid, 0));
-    gpu_uuid_format((const uint8_t *)uuid.bytes, text);
+    gpu_uuid_format((const uint8_t *)uuid.bytes, nvml.uuid);
     nvmlReturn_t result = initialise();
-    if (result == NVML_SUCCESS && (result = by_uuid(text, &nvml.device)) != NVML_SUCCESS) {
-        memcpy(text, "MIG", 3); /* the other kind of device with a UUID */
-        result = by_uuid(text, &nvml.device);
-    }
+    if (result == NVML_SUCCESS && (result = by_uuid(nvml.uuid, &nvml.device)) != NVML_SUCCESS)
+        result = by_uuid(gpu_uuid_set_mig(nvml.uuid), &nvml.device);
     if (result == NVML_SUCCESS)
         result = version(nvml.version, sizeof(nvml.version));
     if (result != NVML_SUCCESS)
-        fail_and_end("NVML does not start for %s: its result %d", text, (int)result);
+        fail_and_end("NVML does not start for %s: its result %d", nvml.uuid, (int)result);
 }
 
 static nvmlMemory_t memory_now(void)
@@ -126,6 +123,17 @@ const char *nvml_driver_version(void)
 {
     open_nvml();
     return nvml.version;
+}
+
+const char *nvml_uuid(void)
+{
+    open_nvml();
+    return nvml.uuid;
+}
+
+bool nvml_is_instance(void)
+{
+    return strncmp(nvml_uuid(), "MIG-", 4) == 0;
 }
 
 uint64_t nvml_total_bytes(void)

@@ -1,6 +1,7 @@
 /* nvml.h - NVML's figures, from outside any session: the truth with which the ledger is compared. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -16,6 +17,9 @@ void nvml_list(void);
 
 /* "580.65.06" */
 const char *nvml_driver_version(void);
+/* The UUID of the GPU: "GPU-...", or "MIG-..." if it is a MIG instance. */
+const char *nvml_uuid(void);
+bool nvml_is_instance(void);
 /* The GPU's memory in total, and what is free. */
 uint64_t nvml_total_bytes(void);
 uint64_t nvml_free_bytes(void);

@@ -18,9 +18,12 @@
 
 #include "base/cleanup.h"
 #include "base/paths.h"
+#include "cuda/uuid.h"
 #include "gpucheck/report.h"
 
-#define DAEMON_READY_S 20.0
+/* Without persistence mode, the driver starts all GPUs anew, which takes seconds for each. */
+#define GPU_FOUND_S 60.0
+#define DAEMON_READY_S 60.0
 #define DAEMON_END_S 5.0
 #define KILLED_S 2.0 /* how long to wait until killed processes are gone */
 #define LOOK_MS 10
@@ -200,7 +203,7 @@ static void unset_our_variables(void)
     }
 }
 
-static int set_environment(const char *gpu, struct error *error)
+static int set_environment(struct error *error)
 {
     /* A session or limit that we were started under, and what another daemon is told, must not influence the
      * results; nor may this daemon write where that one does. */
@@ -229,8 +232,6 @@ static int set_environment(const char *gpu, struct error *error)
     for (unsigned i = 0; i < sizeof(caches) / sizeof(caches[0]); i++)
         set(caches[i], "%s/cache", runner.folder);
     setenv("TMPDIR", runner.folder, 1);
-    if (gpu || !getenv("CUDA_VISIBLE_DEVICES"))
-        setenv("CUDA_VISIBLE_DEVICES", gpu ? gpu : "0", 1);
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* the order of NVML's indices */
     if (!settings.simulated)
         return 0;
@@ -251,6 +252,52 @@ static int set_environment(const char *gpu, struct error *error)
     snprintf(name, sizeof(name), "gpu-check-%d", (int)getpid());
     setenv("FAKECUDA_NAME", name, 1);
     setenv("FAKECUDA_BLOCK_BYTES", "2MiB", 0); /* a card takes memory in such blocks */
+    return 0;
+}
+
+/* Ask CUDA in a process of its own, which may crash or hang, for the UUID of the first GPU that programs see. */
+static int find_gpu(char uuid[static GPU_UUID_TEXT], struct error *error)
+{
+    char answer[80];
+    char *words[] = {runner.self, "--part", "gpu", settings.simulated ? "--simulated" : NULL, NULL};
+    int status = 0;
+    snprintf(answer, sizeof(answer), "%s/gpu", runner.folder);
+    cleanup_close int report = open(answer, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    off_t log_begin = log_size();
+    pid_t pid = report < 0 ? -1 : start(words, runner.log, report);
+    double end = now_s() + GPU_FOUND_S;
+    bool has_ended = pid < 0;
+    while (!has_ended && now_s() < end && !asked_to_end)
+        has_ended = wait_for_end(pid, 0.1, &status);
+    if (!has_ended) {
+        end_group(pid);
+        return error_set(error, ETIMEDOUT, NULL, "the driver had not answered after %.0f s", GPU_FOUND_S);
+    }
+    const char *line = last_line(answer, 0), failed[] = "failed\t";
+    if (sscanf(line, "text\tuuid\t%40s", uuid) == 1)
+        return 0;
+    return error_set(error, ENODEV, NULL, "%s",
+                     strncmp(line, failed, strlen(failed)) == 0 ? line + strlen(failed)
+                                                                : last_line(runner.log, log_begin));
+}
+
+/* Have all programs use one GPU, by its UUID. Of a list of GPUs, sessions would be made on all; and the number of
+ * a GPU in MIG mode names an instance to CUDA, but none to the daemon. Where no GPU is found, checks say why, unless
+ * the user named it. */
+static int choose_gpu(const char *gpu, struct error *error)
+{
+    struct error why;
+    char uuid[GPU_UUID_TEXT];
+    if (gpu)
+        setenv("CUDA_VISIBLE_DEVICES", gpu, 1);
+    if (find_gpu(uuid, &why) == 0)
+        setenv("CUDA_VISIBLE_DEVICES", uuid, 1);
+    else if (gpu)
+        return error_set(
+            error, why.status, NULL,
+            "GPU '%.80s' cannot be used (%s); expected NVML's index of a GPU, or the UUID of a GPU "
+            "or MIG instance",
+            gpu, why.message);
     return 0;
 }
 
@@ -278,7 +325,7 @@ int runner_begin(const char *gpu, double budget_s, struct error *error)
     sigaction(SIGTERM, &ask, NULL);
     sigaction(SIGHUP, &ask, NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if ((result = set_environment(gpu, error)) < 0)
+    if ((result = set_environment(error)) < 0 || (result = choose_gpu(gpu, error)) < 0)
         return result;
     start_daemon(); /* without it, checks that need no session still run */
     return 0;

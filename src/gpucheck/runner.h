@@ -11,7 +11,7 @@
 #include "gpucheck/check.h"
 
 /* Start. It is not a failure if the daemon does not start: checks that need no session still run. `gpu`: NVML's
- * index or a UUID for CUDA_VISIBLE_DEVICES; NULL for the first visible one. All checks together take at most
+ * index or a UUID for CUDA_VISIBLE_DEVICES; NULL for the first visible one. All checks use that GPU alone. All checks together take at most
  * `budget_s`. */
 int runner_begin(const char *gpu, double budget_s, struct error *error);
 

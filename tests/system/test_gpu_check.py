@@ -12,6 +12,7 @@ import time
 import pytest
 
 from conftest import MIB, SOURCE, wait_for
+from test_quota import Puppet
 
 pytestmark = pytest.mark.usefixtures("before_others")
 
@@ -22,16 +23,17 @@ class GpuCheck:
     def __init__(self, product, folder, prefix=None):
         self.prefix = prefix or product.prefix
         self.folder = folder
+        self.before, self.simulated, self.given = [], ["--simulated"], {}
         self.temporary = folder / "t"
         self.temporary.mkdir()
 
     def environment(self, **more):
         clean = {k: v for k, v in os.environ.items()
                  if not k.startswith(("GPUSLICE_", "FAKECUDA_", "CUDA_")) and k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
-        return {**clean, "TMPDIR": str(self.temporary), **more}
+        return {**clean, "TMPDIR": str(self.temporary), **self.given, **more}
 
     def spawn(self, *options, **more):
-        self.process = subprocess.Popen([self.prefix / "bin" / "gpu-check", "--simulated", *options],
+        self.process = subprocess.Popen([*self.before, self.prefix / "bin" / "gpu-check", *self.simulated, *options],
                                         env=self.environment(**more), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return self.process
@@ -94,6 +96,23 @@ def gpu_check(product, folder):
 
 
 @pytest.fixture
+def as_card(product, folder, make_gpu):
+    """gpu-check which takes the GPU of the simulated driver for a real one, as there is a sign of NVIDIA's kernel module."""
+    sign = ["unshare", "--mount", "sh", "-ec", "mount -t tmpfs none /proc/driver; mkdir /proc/driver/nvidia; "
+            "touch /proc/driver/nvidia/version; exec \"$@\"", "sh"]
+    if subprocess.run([*sign, "true"], capture_output=True).returncode != 0:
+        pytest.skip("file systems cannot be mounted here")
+    drivers = folder / "drivers"
+    drivers.mkdir()
+    shutil.copy(product.simulated / "libcuda.so.1", drivers)
+    (drivers / "libnvidia-ml.so.1").symlink_to("libcuda.so.1")
+    check = GpuCheck(product, folder)
+    check.before, check.simulated, check.given = sign, [], {"LD_LIBRARY_PATH": str(drivers), "FAKECUDA_BLOCK_BYTES": "2MiB",
+                                  "FAKECUDA_NAME": make_gpu().name}
+    return check
+
+
+@pytest.fixture
 def planted(product, folder):
     """gpu-check of a tree whose interceptor has a fault."""
     tree = folder / "tree"
@@ -134,6 +153,36 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     assert rows["session-view"]["figures"]["cuMemGetInfo_total"]["value"] == QUOTA
     exact = rows["quota-exact"]["figures"]
     assert exact["granted"]["value"] + exact["left_at_refusal"]["value"] == exact["free_beside_context"]["value"]
+
+
+# --- Which GPU ---
+
+
+def test_a_gpu_in_mig_mode_is_checked_by_its_first_instance(gpu_check):
+    """CUDA's number 0 is that instance, and no GPU of sessions has this number."""
+    status, rows = gpu_check.only("driver", "session-view", "path-linear", "standalone", FAKECUDA_MIG="3g.8gb")
+    assert (status, set(outcomes(rows).values())) == (0, {"passed"}), rows
+    assert rows["driver"]["figures"]["uuid"].startswith("MIG-")
+
+
+def test_a_list_of_visible_gpus_means_its_first(as_card, product, reap):
+    """Were sessions made on all, the one that somebody else has filled would refuse them."""
+    card = {"FAKECUDA_GPUS": "2", "FAKECUDA_TOTAL_MEM": "5GiB"}
+    holder = Puppet(product, as_card.environment(**card, CUDA_VISIBLE_DEVICES="1"))
+    reap(holder.process)
+    holder.get("context", 0)
+    holder.get("alloc", 4 << 30)
+    status, rows = as_card.only("session-view", **card, CUDA_VISIBLE_DEVICES="0,1")
+    assert (status, outcomes(rows)) == (0, {"session-view": "passed"}), rows
+    holder.end()
+
+
+def test_a_gpu_that_does_not_exist_is_named(gpu_check):
+    process = gpu_check.spawn("--gpu", "7", "--only", "driver")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "GPU '7' cannot be used (" in errors and "CUDA_ERROR_NO_DEVICE" in errors
+    assert gpu_check.left() == NOTHING
 
 
 PYTHON = """#!/usr/bin/python3
