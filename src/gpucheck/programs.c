@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/paths.h"
 #include "gpucheck/checks.h"
+#include "gpucheck/nvml.h"
 #include "gpucheck/part.h"
 
 #define OUTPUT_BYTES 16384
@@ -43,11 +44,16 @@ static void must_end_well(const char *what, int status, const char *output)
 void check_nvidia_smi(const struct check *check)
 {
     static char output[OUTPUT_BYTES];
-    char *words[] = {"nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", NULL};
     if (settings.simulated)
         not_run("it speaks to NVIDIA's kernel module, which the simulated GPU is not");
     if (!is_in_path("nvidia-smi"))
         not_run("nvidia-smi is not installed");
+    if (nvml_is_instance())
+        not_run("it tells the memory of whole GPUs, and this is a MIG instance");
+    /* CUDA_VISIBLE_DEVICES means nothing to it. */
+    char *words[] = {
+        "nvidia-smi", "-i", (char *)nvml_uuid(), "--query-gpu=memory.total", "--format=csv,noheader,nounits",
+        NULL};
     int status = program_run(words, CHECK_QUOTA_BYTES, false, output, sizeof(output));
     must_end_well("nvidia-smi", status, output);
     figure("memory_total", strtod(output, NULL), "MiB");

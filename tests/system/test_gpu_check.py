@@ -185,6 +185,46 @@ def test_a_gpu_that_does_not_exist_is_named(gpu_check):
     assert gpu_check.left() == NOTHING
 
 
+NVIDIA_SMI = """#!/usr/bin/python3
+import ctypes, sys
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+assert nvml.nvmlInit_v2() == 0
+count = ctypes.c_uint()
+assert nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
+devices = [ctypes.c_void_p() for _ in range(1 if "-i" in sys.argv else count.value)]
+for index, device in enumerate(devices):
+    if "-i" in sys.argv:
+        assert nvml.nvmlDeviceGetHandleByUUID(sys.argv[sys.argv.index("-i") + 1].encode(), ctypes.byref(device)) == 0
+    else:
+        assert nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0
+    memory = (ctypes.c_ulonglong * 3)()
+    assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+    print(memory[0] >> 20)
+"""
+
+
+def test_nvidia_smi_is_asked_about_the_gpu_of_the_session(as_card):
+    """It lists all GPUs of the machine, and outside of the session GPU 0 is as large as ever."""
+    path = program(as_card, "nvidia-smi", NVIDIA_SMI)
+    _, rows = as_card.run("--gpu", "1", "--only", "nvidia-smi", PATH=path, FAKECUDA_GPUS="2")
+    assert outcomes(rows) == {"nvidia-smi": "passed"}, rows
+    assert rows["nvidia-smi"]["figures"]["memory_total"]["value"] == 2048
+    _, rows = as_card.only("nvidia-smi", PATH=path, FAKECUDA_MIG="3g.8gb", FAKECUDA_NAME=f"{as_card.given['FAKECUDA_NAME']}-mig")
+    assert outcomes(rows) == {"nvidia-smi": "not run"}, rows
+
+
+# --- Other people's programs ---
+
+
+def program(check, name, text):
+    """A search path in which this program comes first."""
+    folder = check.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
 PYTHON = """#!/usr/bin/python3
 import os, subprocess, sys
 assert sys.argv[1].endswith("/lib/gpuslice/gpu-check/check_torch_moves.py")
@@ -205,11 +245,8 @@ sys.exit(training.wait())
 def test_a_loss_that_moves_have_changed_is_seen(gpu_check):
     """Of a stand-in for PyTorch, which trains by a program of ours; with expandable segments one of its losses is another one in the
     session."""
-    folder = gpu_check.folder / "bin"
-    folder.mkdir()
-    (folder / "python3").write_text(PYTHON.format(gpu_check=str(gpu_check.prefix / "bin" / "gpu-check")))
-    (folder / "python3").chmod(0o755)
-    status, rows = gpu_check.only("torch-moves", "torch-moves-expandable", PATH=f"{folder}:{os.environ['PATH']}")
+    path = program(gpu_check, "python3", PYTHON.format(gpu_check=str(gpu_check.prefix / "bin" / "gpu-check")))
+    status, rows = gpu_check.only("torch-moves", "torch-moves-expandable", PATH=path)
     assert outcomes(rows) == {"torch-moves": "passed", "torch-moves-expandable": "failed"}, rows
     right = rows["torch-moves"]["figures"]
     assert right["in_the_middle_of_the_way_there"]["value"] >= 1 and right["in_the_middle_of_the_way_back"]["value"] >= 1
