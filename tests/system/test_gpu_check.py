@@ -225,6 +225,23 @@ def program(check, name, text):
     return f"{folder}:{os.environ['PATH']}"
 
 
+NVCC = """#!/bin/sh
+printf '#!/bin/sh\n%s\n' '{program}' >"$4"
+chmod +x "$4"
+"""
+
+
+@pytest.mark.parametrize("built, outcome, reason", [
+    ("echo 35 21 0 35", "not run", "what nvcc builds does not run here outside of sessions: 35 21 0 35"),
+    ("[ -z \"$GPUSLICE_SESSION\" ] && echo 0 42 1 0", "failed", "the program ended with status 1: "),
+])
+def test_a_runtime_that_does_not_run_outside_says_nothing_about_sessions(gpu_check, built, outcome, reason):
+    path = program(gpu_check, "nvcc", NVCC.format(program=built))
+    _, rows = gpu_check.only("cudart-shared", PATH=path)
+    assert outcomes(rows) == {"cudart-shared": outcome}
+    assert rows["cudart-shared"]["reasons"][0].strip() == reason.strip()
+
+
 PYTHON = """#!/usr/bin/python3
 import os, subprocess, sys
 assert sys.argv[1].endswith("/lib/gpuslice/gpu-check/check_torch_moves.py")
