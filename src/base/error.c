@@ -26,9 +26,7 @@ static size_t character_bytes(const char *text)
     return code < least[bytes] || is_surrogate || code > 0x10ffff || code < 0xa0 ? 0 : bytes;
 }
 
-/* Messages quote what others wrote, cut at any byte. This keeps a message on one line, harmless to a terminal, and
- * valid in JSON. */
-static void make_one_line(char *text)
+void error_make_one_line(char *text)
 {
     while (*text) {
         size_t bytes = character_bytes(text);
@@ -47,7 +45,7 @@ int error_set(struct error *error, int status, const char *code, const char *for
         va_start(arguments, format);
         vsnprintf(error->message, sizeof(error->message), format, arguments);
         va_end(arguments);
-        make_one_line(error->message);
+        error_make_one_line(error->message);
     }
     return -status;
 }
@@ -64,7 +62,7 @@ int error_set_errno(struct error *error, int status, const char *format, ...)
         size_t used = length < 0 ? 0 : (size_t)length;
         if (used < sizeof(error->message))
             snprintf(error->message + used, sizeof(error->message) - used, ": %s", strerror(status));
-        make_one_line(error->message);
+        error_make_one_line(error->message);
     }
     return -status;
 }

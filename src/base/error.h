@@ -26,6 +26,10 @@ int error_set(struct error *error, int status, const char *code, const char *for
 int error_set_errno(struct error *error, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The same for another text that quotes what others wrote, cut at any byte: it is harmless to a terminal and valid in
+ * JSON. */
+void error_make_one_line(char *text);
+
 /* Whether `result` says that the machine has run out of something: memory, descriptors, disk space. Such a failure
  * says nothing about the object that was asked for, which may well exist. */
 static inline bool error_is_scarcity(int result)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "gpucheck/report.h"
 #include "kernels_ptx.h"
 
@@ -15,7 +16,7 @@ struct settings settings;
 
 /* --- Reporting ------------------------------------------------------------------------------------ */
 
-/* Write one line; tabs, line ends and other control characters in the text become spaces. */
+/* Write one line, whatever the text quotes: tabs and line ends become spaces. */
 static void say(const char *kind, const char *name, const char *text, const char *unit)
 {
     char line[REPORT_LINE_BYTES], clean[REPORT_LINE_BYTES - 200];
@@ -23,6 +24,7 @@ static void say(const char *kind, const char *name, const char *text, const char
     for (; *text && length < sizeof(clean) - 1; text++)
         clean[length++] = (unsigned char)*text < ' ' ? ' ' : *text;
     clean[length] = '\0';
+    error_make_one_line(clean);
     int bytes = snprintf(line, sizeof(line), "%s%s%.120s\t%s%s%.20s\n", kind, name ? "\t" : "",
                          name ? name : "", clean, unit ? "\t" : "", unit ? unit : "");
     if (bytes < 0 || write(REPORT_FD, line, (size_t)bytes) != bytes)

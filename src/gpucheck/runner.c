@@ -359,7 +359,8 @@ __attribute__((format(printf, 2, 3))) static void add_reason(struct outcome *out
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    json_array_append_new(outcome->reasons, json_stringn_nocheck(text, strlen(text)));
+    error_make_one_line(text); /* of a log, of which the last line may be cut */
+    json_array_append_new(outcome->reasons, json_string(text));
 }
 
 /* Add how a process ended that should not have ended so, from its wait status, and its last words. */

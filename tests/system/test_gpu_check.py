@@ -242,6 +242,13 @@ def test_a_runtime_that_does_not_run_outside_says_nothing_about_sessions(gpu_che
     assert rows["cudart-shared"]["reasons"][0].strip() == reason.strip()
 
 
+def test_what_others_write_in_broken_utf_8_does_not_keep_results_from_being_written(gpu_check):
+    path = program(gpu_check, "python3", "#!/bin/sh\nprintf 'failed caf\\303\\n'\n")
+    status, rows = gpu_check.only("torch", PATH=path)
+    assert status == 1
+    assert rows["torch"]["reasons"][:2] == ["caf? (outside)", "caf?"]
+
+
 PYTHON = """#!/usr/bin/python3
 import os, subprocess, sys
 assert sys.argv[1].endswith("/lib/gpuslice/gpu-check/check_torch_moves.py")
