@@ -108,8 +108,8 @@ void part_copy(const char *argument)
     must(cuCtxSynchronize());
     part_tell("0");
     for (;;) {
-        double start = now_s(), end = start + strtod(part_listen(), NULL), bytes = 0;
-        while (now_s() < end) {
+        double seconds = strtod(part_listen(), NULL), start = now_s(), bytes = 0;
+        while (now_s() < start + seconds) {
             copy(&buffers);
             must(cuCtxSynchronize());
             bytes += (double)buffers.bytes;

@@ -280,6 +280,18 @@ def test_a_loss_that_moves_have_changed_is_seen(gpu_check):
     assert gpu_check.left() == NOTHING
 
 
+# --- What was measured ---
+
+
+def test_a_copy_is_timed_from_when_it_is_told_to_begin(gpu_check):
+    """Not from when it was ready, while the other one was measured."""
+    status, rows = gpu_check.only("copies-two-processes")
+    assert status == 0
+    figures = {name: figure["value"] for name, figure in rows["copies-two-processes"]["figures"].items()}
+    assert figures["device_to_host_alone"] > figures["host_to_device_alone"] / 5, figures
+    assert figures["host_to_device_beside"] > figures["host_to_device_alone"] / 20, figures
+
+
 # --- What checks leave to each other and to others ---
 
 
