@@ -34,7 +34,7 @@ void check_kernels(const struct check *check)
     if (total != 3 * count)
         fail("the sum over %llu threes is %u", (unsigned long long)count, total);
 
-    work_calibrate_here();
+    figure("calibrated_by_kernels_of", (double)work_calibrate_here(), "ms");
     float once_ms = work_time_steps((uint64_t)(5000 * work_steps_per_us())),
           twice_ms = work_time_steps((uint64_t)(10000 * work_steps_per_us()));
     figure("steps_a_microsecond", work_steps_per_us(), "count");

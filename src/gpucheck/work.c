@@ -9,6 +9,7 @@
 #define STEPS_PER_US "GPU_CHECK_STEPS_PER_US" /* how the parts learn it */
 /* of a measured kernel: far longer than the error of events */
 #define LENGTH_MS 4.0f
+#define WARM_S 0.1
 enum { TRIES = 5 };
 
 static double steps_per_us;
@@ -49,19 +50,23 @@ static float quickest(uint64_t steps)
     return least;
 }
 
-void work_calibrate_here(void)
+float work_calibrate_here(void)
 {
     uint64_t steps = 1 << 12;
+    /* The first launch loads the kernel's code, and an idle GPU's clock takes a while to rise. */
+    for (double end_s = now_s() + WARM_S; now_s() < end_s;)
+        work_time_steps(steps);
     while (work_time_steps(steps) < LENGTH_MS && steps < (UINT64_C(1) << 40))
         steps *= 2;
     /* The difference of two lengths, as both contain what happens before and after a kernel. */
-    float more_ms = quickest(2 * steps) - quickest(steps);
+    float whole_ms = quickest(2 * steps), more_ms = whole_ms - quickest(steps);
     if (!(more_ms > 0))
         fail_and_end("a kernel of %llu steps takes no longer than one of half as many", 2ULL * steps);
     steps_per_us = (double)steps / ((double)more_ms * 1e3);
     char text[40];
     snprintf(text, sizeof(text), "%.9g", steps_per_us);
     setenv(STEPS_PER_US, text, 1);
+    return whole_ms;
 }
 
 /* calibrate: answers the steps in a microsecond. */

@@ -9,8 +9,9 @@
 /* Measure how many steps take a microsecond, for this process and the parts that it starts from then on. Nobody
  * else may use the GPU meanwhile. For a check to call before it starts its parts. */
 void work_calibrate(void);
-/* The same from an existing context. */
-void work_calibrate_here(void);
+/* The same from an existing context. Returns the length in milliseconds of the kernels that it compared: the longer they
+ * are, the less the error of events counts. */
+float work_calibrate_here(void);
 
 /* Launch a kernel of about so many microseconds. */
 void work_launch(uint64_t microseconds, CUstream stream);

@@ -4,6 +4,7 @@
  *
  * REMOTE_DIES_MS=N   after its exit handler, which takes N ms, every call ends the process by SIGABRT, as calls after
  *                    a driver's own may do
+ * REMOTE_LOADS_MS=N  the first launch of each kernel takes N ms more, as where code is loaded lazily
  * REMOTE_COUNTS=FILE at its exit, it writes there how often events with and without timing were recorded, and how often
  *                    streams and events were asked about: four numbers */
 #include <dlfcn.h>
@@ -23,6 +24,25 @@ static void die(void)
     for (int id = 0; id < CUDA_ENTRY_COUNT; id++)
         driver_functions[id] = (void *)abort;
     usleep(1000 * (useconds_t)atoi(getenv("REMOTE_DIES_MS")));
+}
+
+/* --- Lazy loading ----------------------------------------------------------------------------------- */
+
+static typeof(cuLaunchKernel) *launch_kernel;
+
+static CUresult load_and_launch(CUfunction kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                CUstream stream, void **parameters, void **extra)
+{
+    static CUfunction loaded[64];
+    unsigned at = 0;
+    while (at < 63 && loaded[at] && loaded[at] != kernel)
+        at++;
+    if (!loaded[at])
+        usleep(1000 * (useconds_t)atoi(getenv("REMOTE_LOADS_MS")));
+    loaded[at] = kernel;
+    return launch_kernel(kernel, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                         parameters, extra);
 }
 
 /* --- Counting --------------------------------------------------------------------------------------- */
@@ -77,19 +97,19 @@ static void write_counts(void)
     fclose(file);
 }
 
-static void *count_instead(int id, void *counting)
+static void *call_instead(int id, void *own)
 {
     void *function = driver_functions[id];
-    driver_functions[id] = counting;
+    driver_functions[id] = own;
     return function;
 }
 
 static void count_calls(void)
 {
-    create_event = (typeof(create_event))count_instead(CUDA_ID_cuEventCreate, (void *)count_created);
-    record_event = (typeof(record_event))count_instead(CUDA_ID_cuEventRecord, (void *)count_recorded);
-    query_stream = (typeof(query_stream))count_instead(CUDA_ID_cuStreamQuery, (void *)count_stream_questions);
-    query_event = (typeof(query_event))count_instead(CUDA_ID_cuEventQuery, (void *)count_event_questions);
+    create_event = (typeof(create_event))call_instead(CUDA_ID_cuEventCreate, (void *)count_created);
+    record_event = (typeof(record_event))call_instead(CUDA_ID_cuEventRecord, (void *)count_recorded);
+    query_stream = (typeof(query_stream))call_instead(CUDA_ID_cuStreamQuery, (void *)count_stream_questions);
+    query_event = (typeof(query_event))call_instead(CUDA_ID_cuEventQuery, (void *)count_event_questions);
     atexit(write_counts);
 }
 
@@ -104,6 +124,8 @@ __attribute__((constructor)) static void look_everything_up(void)
         driver_functions[id] = dlsym(remote, cuda_entries[id].symbol);
     if (getenv("REMOTE_DIES_MS"))
         atexit(die);
+    if (getenv("REMOTE_LOADS_MS"))
+        launch_kernel = (typeof(launch_kernel))call_instead(CUDA_ID_cuLaunchKernel, (void *)load_and_launch);
     if (getenv("REMOTE_COUNTS"))
         count_calls();
 }
