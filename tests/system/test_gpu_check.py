@@ -303,6 +303,20 @@ def test_the_length_of_a_step_is_measured_when_the_kernel_has_been_loaded(as_car
 # --- What checks leave to each other and to others ---
 
 
+def test_a_check_that_ends_early_leaves_no_short_turns(planted, reap):
+    out = planted.folder / "out.json"
+    process = reap(planted.spawn("--only", "capture-gates", "--only", "small-launches", "--json", out,
+                                 PLANTED="extra:cuStreamBeginCapture_v2"))
+    wait_for(lambda: out.exists() and "has 21 nodes" in out.read_text(), "the first check to fail", 60)
+    (runtime,) = planted.temporary.glob("gpu-check-*/run")
+    scheduler = subprocess.run([planted.prefix / "bin" / "gpuslice", "scheduler", "--json"], text=True, check=True, timeout=60,
+                               env=planted.environment(GPUSLICE_RUNTIME_DIR=str(runtime), GPUSLICE_SIMULATED="1"),
+                               stdout=subprocess.PIPE)
+    assert json.loads(scheduler.stdout)["quantum_auto"] is True
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 1
+
+
 def test_another_daemons_settings_mean_nothing_to_the_checks(gpu_check):
     others, log, audit = gpu_check.folder / "others", gpu_check.folder / "log", gpu_check.folder / "audit"
     (others / "simulated").mkdir(parents=True)
