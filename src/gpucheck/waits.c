@@ -1,5 +1,4 @@
 /* waits.c - programs that end with work in flight, and programs that wait for each other, while gates close. */
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,21 +62,21 @@ void check_exits(const struct check *check)
 
 enum { ROUNDS = 400, ROUND_US = 200 };
 
-/* rank NUMBER:FILE: for each line, rounds of work; after each it waits for the other rank's round, through a word
- * of each in the file. Answers the median, the 99th percentile and the longest round in microseconds. */
+/* rank NUMBER:FD: for each line, rounds of work; after each it waits for the other rank's round, through a word of
+ * each in the memory behind the descriptor. Answers the median, the 99th percentile and the longest round in
+ * microseconds. */
 void part_rank(const char *argument)
 {
     static double times[ROUNDS];
     unsigned own, other, round = 0;
-    int at = 0;
+    int fd;
     CUdeviceptr words;
-    if (sscanf(argument, "%u:%n", &own, &at) != 1 || !at || own > 1)
+    if (sscanf(argument, "%u:%d", &own, &fd) != 2 || own > 1)
         fail_and_end("a part was told no rank");
     other = 1 - own;
-    int fd = open(argument + at, O_RDWR | O_CLOEXEC);
-    void *file = fd < 0 ? MAP_FAILED : mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *file = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (file == MAP_FAILED)
-        fail_and_end("a part cannot map %s", argument + at);
+        fail_and_end("a part cannot map what the ranks share");
     open_context();
     CUresult result = cuMemHostRegister_v2(file, 4096, 2 /* CU_MEMHOSTREGISTER_DEVICEMAP */);
     if (result == CUDA_ERROR_NOT_SUPPORTED)
@@ -125,20 +124,20 @@ static void run_ranks(struct part *ranks, const char *where)
 void check_ranks(const struct check *check)
 {
     struct part keeper, rival, ranks[2];
-    char path[] = "/dev/shm/gpu-check-XXXXXX", argument[64];
+    char argument[64];
     work_calibrate();
-    int fd = mkstemp(path);
+    int fd = memfd_create("gpu-check-ranks", 0); /* the parts inherit it */
     if (fd < 0 || ftruncate(fd, 4096) != 0)
-        fail_and_end("no file in /dev/shm");
+        fail_and_end("no memory for the ranks to share");
     part_start(&keeper, PART_SHARE("50%..100%"), "hold", "4096");
     part_hear(&keeper);
     for (unsigned i = 0; i < 2; i++) {
-        snprintf(argument, sizeof(argument), "%u:%s", i, path);
+        snprintf(argument, sizeof(argument), "%u:%d", i, fd);
         part_start(&ranks[i], PART_BESIDE(&keeper), "rank", argument);
     }
     part_hear(&ranks[0]);
     part_hear(&ranks[1]);
-    unlink(path);
+    close(fd);
     run_ranks(ranks, "alone");
     part_start(&rival, PART_SHARE("50%..100%"), "work", "");
     part_hear(&rival);

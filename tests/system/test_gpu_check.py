@@ -63,11 +63,11 @@ class GpuCheck:
                 pass
         return found
 
-    def part_runs(self):
+    def part_runs(self, name=""):
         """Whether a check's part is there."""
         for pid in self.processes():
             try:
-                if b"gpu-check\0--part\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                if f"gpu-check\0--part\0{name}".encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
                     return pathlib.Path(f"/proc/{pid}/comm").read_text() == "gpu-check\n"
             except OSError:
                 pass
@@ -315,6 +315,16 @@ def test_a_check_that_ends_early_leaves_no_short_turns(planted, reap):
     assert json.loads(scheduler.stdout)["quantum_auto"] is True
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 1
+
+
+def test_ranks_that_hang_leave_no_file(planted, reap):
+    before = set(pathlib.Path("/dev/shm").glob("gpu-check-*"))
+    process = reap(planted.spawn("--only", "ranks", PLANTED="hang:cuMemHostRegister_v2"))
+    wait_for(lambda: planted.part_runs("rank"), "a rank", 60)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 1
+    assert set(pathlib.Path("/dev/shm").glob("gpu-check-*")) <= before
+    assert planted.left() == NOTHING
 
 
 def test_another_daemons_settings_mean_nothing_to_the_checks(gpu_check):
