@@ -174,6 +174,11 @@ bool cpus_are_busy(void)
     return all && idle < all / 10;
 }
 
+bool has_time(double seconds)
+{
+    return now_s() + seconds < settings.end_s;
+}
+
 void sleep_s(double seconds)
 {
     struct timespec left = {.tv_sec = (time_t)seconds,

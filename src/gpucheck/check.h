@@ -39,6 +39,7 @@ extern const struct check checks[]; /* checks.def; ends with a NULL name */
 /* What a check's process was told on its command line; its parts get the same. */
 struct settings {
     bool simulated;
+    double end_s; /* the check's deadline, by now_s(); parts know none */
 };
 extern struct settings settings;
 
@@ -84,6 +85,9 @@ double now_s(void); /* CLOCK_MONOTONIC */
 /* Whether the machine's CPUs were less than a tenth idle since the last call, or since boot at the first call. Then
  * a process's part of the GPU proves nothing: a process that does not run on a CPU cannot launch. */
 bool cpus_are_busy(void);
+/* Whether the check's deadline is further away than that. For checks that repeat something: what they have seen so far
+ * counts, and a check that exceeds its deadline has failed. */
+bool has_time(double seconds);
 void sleep_s(double seconds);
 /* A quantile of `count` values, which it sorts. */
 double quantile(double *values, unsigned count, double fraction);

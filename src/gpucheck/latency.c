@@ -92,6 +92,7 @@ void check_call_times(const struct check *check)
 enum { HOLDERS = 40 };
 /* a further context is opened only if more is free */
 #define ROOM_BYTES (2 * GIB)
+#define END_S 25 /* for the last look, and for all of them to end */
 
 static void look(unsigned contexts)
 {
@@ -121,7 +122,7 @@ void check_nvml_latency(const struct check *check)
     unsigned count = 0;
     open_context();
     look(1);
-    while (count < HOLDERS - 1 && nvml_free_bytes() > scaled(ROOM_BYTES, 64 * MIB)) {
+    while (count < HOLDERS - 1 && nvml_free_bytes() > scaled(ROOM_BYTES, 64 * MIB) && has_time(END_S)) {
         part_start(&holders[count], PART_OUTSIDE, "hold", "4096");
         part_hear(&holders[count++]);
         if (count + 1 == 10 || count + 1 == HOLDERS)

@@ -126,11 +126,12 @@ static int parse(int count, char **words, struct options *options)
 
 /* --- In a check's process -------------------------------------------------------------------------- */
 
-static int run_check(const char *name)
+static int run_check(const char *name, const char *end)
 {
     const struct check *check = find_check(name);
     if (!check)
         return 2;
+    settings.end_s = end ? strtod(end, NULL) : now_s() + check->deadline_s;
     check->run(check);
     report_ended();
     return 0;
@@ -287,7 +288,7 @@ int main(int count, char **words)
     if (status)
         return status;
     if (options.check)
-        return run_check(options.check);
+        return run_check(options.check, options.argument);
     if (options.part)
         return run_part(options.part, options.argument);
     if (options.list) {

@@ -460,8 +460,9 @@ json_t *runner_run(const struct check *check)
         add_reason(&outcome, "the time for all checks was used up; --only %s runs it alone", check->name);
         return result(check, &outcome, 0);
     }
-    char quota[32];
+    char quota[32], end[32];
     snprintf(quota, sizeof(quota), "%llu", (unsigned long long)CHECK_QUOTA_BYTES);
+    snprintf(end, sizeof(end), "%.3f", begin + deadline_s);
     char *words[16] = {NULL};
     unsigned count = 0;
     if (check->place == CHECK_SESSION) {
@@ -469,7 +470,8 @@ json_t *runner_run(const struct check *check)
         memcpy(words, run, sizeof(run));
         count = sizeof(run) / sizeof(run[0]);
     }
-    char *rest[] = {runner.self, "--check", (char *)check->name, settings.simulated ? "--simulated" : NULL,
+    char *rest[] = {runner.self,  "--check", (char *)check->name,
+                    "--argument", end,       settings.simulated ? "--simulated" : NULL,
                     NULL};
     memcpy(words + count, rest, sizeof(rest));
     off_t log_begin = log_size();

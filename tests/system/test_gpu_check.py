@@ -300,6 +300,12 @@ def test_the_length_of_a_step_is_measured_when_the_kernel_has_been_loaded(as_car
     assert rows["kernels"]["figures"]["calibrated_by_kernels_of"]["value"] >= 4
 
 
+def test_exits_that_take_longer_than_there_is_time_are_fewer(gpu_check):
+    _, rows = gpu_check.run("--only", "exits", "--budget", "9")
+    assert outcomes(rows)["exits"] != "failed", rows
+    assert 0 < rows["exits"]["figures"]["exits"]["value"] < 40
+
+
 # --- What checks leave to each other and to others ---
 
 
