@@ -346,3 +346,12 @@ uint64_t lease_handovers(void)
     json_decref(object);
     return (uint64_t)handovers;
 }
+
+void tell_closings(uint64_t handovers_before)
+{
+    const unsigned least = 10;
+    unsigned long long closings = (lease_handovers() - handovers_before) / 2;
+    figure("closings_meanwhile", (double)closings, "count");
+    if (closings < least)
+        fail("gates closed %llu times meanwhile; %u are needed to say anything", closings, least);
+}

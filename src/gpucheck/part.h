@@ -78,3 +78,6 @@ void scheduler_quantum(const char *quantum);
 
 /* How often the daemon has seen a GPU go from one session to another. */
 uint64_t lease_handovers(void);
+/* How often gates have closed since the daemon had seen that many. If hardly ever, what went on meanwhile proves nothing,
+ * and the check has failed. */
+void tell_closings(uint64_t handovers_before);

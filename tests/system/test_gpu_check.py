@@ -421,6 +421,7 @@ def test_the_planted_tree_without_a_fault_passes(planted):
     ("unhooked:cuLaunchKernel", "share-max", "a session of at most 25 % got"),
     ("extra:cuStreamBeginCapture_v2", "capture-gates", "has 21 nodes and 20 edges"),
     ("unhooked:cuLaunchKernel", "handover", "and 0 by the daemon"),
+    ("unhooked:cuLaunchKernel", "ranks", "gates closed 0 times meanwhile"),
     ("crash:cuMemAllocManaged", "path-managed", "its part 'path' was ended by signal 6"),
 ])
 def test_a_planted_fault_fails_the_check_that_is_about_it(planted, fault, check, reason):
