@@ -4,18 +4,18 @@
 #include "gpucheck/claims/claims.h"
 
 static struct {
-    unsigned all, failed;
+    unsigned claims, failed, cut_short;
 } seen;
 
 static void keep(const struct claim_record *record)
 {
-    seen.all++;
-    if (record->ok) {
+    if (record->ok)
         detail(record->name, "holds");
-        return;
-    }
-    detail(record->name, "claimed %s, found %s", record->claimed, record->observed);
-    seen.failed++;
+    else
+        detail(record->name, "claimed %s, found %s", record->claimed, record->observed);
+    seen.claims += !record->ends_group;
+    seen.failed += !record->ends_group && !record->ok;
+    seen.cut_short += record->ends_group;
 }
 
 void check_fidelity(const struct check *check)
@@ -27,6 +27,7 @@ void check_fidelity(const struct check *check)
         for (const struct group *group = claim_rooms[room]; group->name; group++)
             if (!claims_run(group, keep))
                 fail_and_end("no process for the group '%s'", group->name);
-    figure("claims", seen.all, "count");
+    figure("claims", seen.claims, "count");
     figure("do_not_hold", seen.failed, "count");
+    figure("groups_cut_short", seen.cut_short, "count");
 }

@@ -306,6 +306,16 @@ def test_exits_that_take_longer_than_there_is_time_are_fewer(gpu_check):
     assert 0 < rows["exits"]["figures"]["exits"]["value"] < 40
 
 
+def test_claims_that_a_group_did_not_come_to_are_not_lost_among_others(gpu_check):
+    """Of a GPU that has no room for a context."""
+    _, rows = gpu_check.only("fidelity", FAKECUDA_TOTAL_MEM="128MiB")
+    figures = {name: figure["value"] for name, figure in rows["fidelity"]["figures"].items()}
+    details = rows["fidelity"]["details"]
+    assert figures["groups_cut_short"] > 20
+    assert len(details) == figures["claims"] + figures["groups_cut_short"]
+    assert details["cuCtxCreate_v2, which the group pools needs"] == "claimed CUDA_SUCCESS, found CUDA_ERROR_OUT_OF_MEMORY"
+
+
 # --- What checks leave to each other and to others ---
 
 

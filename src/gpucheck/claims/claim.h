@@ -25,8 +25,7 @@ void claim_result(const char *name, CUresult claimed, CUresult observed);
 void claim_number(const char *name, uint64_t claimed, uint64_t observed);
 void claim_true(const char *name, const char *claimed, bool observed);
 
-/* For calls that a group needs but that are not a claim: unless `result` is success, records a failed claim and
- * ends the group. */
+/* For calls that a group needs but that are not a claim: unless `result` is success, records that and ends the group. */
 void need(const char *what, CUresult result);
 
 /* Call cuInit, create a context of device 0 and make it current. */

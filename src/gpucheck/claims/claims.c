@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define GROUP_S 20 /* a call that never returns ends its group alone, and leaves the others their time */
+
 static const char *group_name;
 static int record_pipe; /* from the group's process */
 _Static_assert(sizeof(struct claim_record) <= 512, "written as one");
@@ -16,6 +18,12 @@ const struct group *const claim_rooms[] = {groups_of_contexts, groups_of_memory,
 
 /* --- In the group's process ------------------------------------------------------------------------ */
 
+static void pass_on(const struct claim_record *made)
+{
+    if (write(record_pipe, made, sizeof(*made)) != (ssize_t)sizeof(*made))
+        _exit(3);
+}
+
 static void record(const char *name, const char *claimed, const char *observed, bool ok)
 {
     struct claim_record made = {.ok = ok};
@@ -23,8 +31,7 @@ static void record(const char *name, const char *claimed, const char *observed, 
     snprintf(made.name, sizeof(made.name), "%s", name);
     snprintf(made.claimed, sizeof(made.claimed), "%s", claimed);
     snprintf(made.observed, sizeof(made.observed), "%s", observed);
-    if (write(record_pipe, &made, sizeof(made)) != (ssize_t)sizeof(made))
-        _exit(3);
+    pass_on(&made);
 }
 
 static void result_text(CUresult result, char text[static 64])
@@ -59,11 +66,13 @@ void claim_true(const char *name, const char *claimed, bool observed)
 
 void need(const char *what, CUresult result)
 {
-    char text[64];
+    struct claim_record made = {.claimed = "CUDA_SUCCESS", .ends_group = true};
     if (result == CUDA_SUCCESS)
         return;
-    result_text(result, text);
-    record(what, "CUDA_SUCCESS", text, false);
+    snprintf(made.group, sizeof(made.group), "%s", group_name);
+    snprintf(made.name, sizeof(made.name), "%.60s, which the group %s needs", what, group_name);
+    result_text(result, made.observed);
+    pass_on(&made);
     _exit(0);
 }
 
@@ -126,7 +135,7 @@ bool claims_run(const struct group *group, void (*keep)(const struct claim_recor
         close(ends[0]);
         record_pipe = ends[1];
         group_name = group->name;
-        alarm(60); /* a call that never returns makes the group fail */
+        alarm(GROUP_S);
         group->run();
         _exit(0);
     }
@@ -138,7 +147,8 @@ bool claims_run(const struct group *group, void (*keep)(const struct claim_recor
     int status;
     if (waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
-    struct claim_record died = {.name = "the group runs to its end", .claimed = "exit 0"};
+    struct claim_record died = {.claimed = "exit 0", .ends_group = true};
+    snprintf(died.name, sizeof(died.name), "the group %s runs to its end", group->name);
     snprintf(died.group, sizeof(died.group), "%s", group->name);
     snprintf(died.observed, sizeof(died.observed), WIFSIGNALED(status) ? "signal %d" : "exit %d",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
