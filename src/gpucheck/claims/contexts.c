@@ -151,7 +151,7 @@ static void contexts(void)
     need("cuCtxPushCurrent_v2", cuCtxPushCurrent_v2(first));
     claim_result("cuCtxPushCurrent of a context that is current", CUDA_SUCCESS, cuCtxPushCurrent_v2(first));
     need("cuCtxPopCurrent_v2", cuCtxPopCurrent_v2(&current));
-    need("cuCtxPopCurrent_v2", cuCtxPopCurrent_v2(NULL));
+    need("cuCtxPopCurrent_v2", cuCtxPopCurrent_v2(&current));
     claim_true("cuCtxPopCurrent tells what it popped", "the top", current == first);
     need("cuCtxCreate_v2", cuCtxCreate_v2(&second, 0, 0));
     need("cuCtxSetCurrent", cuCtxSetCurrent(first));
@@ -162,7 +162,7 @@ static void contexts(void)
     need("cuCtxCreate_v2", cuCtxCreate_v2(&second, 0, 0));
     need("cuCtxPushCurrent_v2", cuCtxPushCurrent_v2(first));
     need("cuCtxDestroy_v2", cuCtxDestroy_v2(second));
-    need("cuCtxPopCurrent_v2", cuCtxPopCurrent_v2(NULL));
+    need("cuCtxPopCurrent_v2", cuCtxPopCurrent_v2(&current));
     claim_result("cuMemAlloc when the current context was destroyed", CUDA_ERROR_CONTEXT_IS_DESTROYED,
                  cuMemAlloc_v2(&pointer, 1));
 }

@@ -304,8 +304,9 @@ static void rdma(void)
     need("cuMemAlloc_v2", cuMemAlloc_v2(&address, MIB));
     claim_number("memory of cuMemAlloc is for RDMA where the device is", (uint64_t)linear_is,
                  is_for_rdma(address));
-    claim_number("memory of cuMemCreate is for RDMA where it is asked for so", (uint64_t)created_may_be,
-                 is_created_for_rdma(true));
+    if (created_may_be)
+        claim_number("memory of cuMemCreate is for RDMA where it is asked for so", 1,
+                     is_created_for_rdma(true));
     claim_number("memory of cuMemCreate is not for RDMA else", 0, is_created_for_rdma(false));
 }
 
