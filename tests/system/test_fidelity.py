@@ -42,5 +42,11 @@ def test_a_claim_that_does_not_hold_is_shown_and_fails(product, make_gpu):
     assert "unverified" in text
 
 
+def test_what_an_older_driver_lacks_is_not_claimed(product, gpu):
+    status, text = run(product, gpu.environment(LD_PRELOAD=product.program("older_driver.so")), "--json", "--group", "captured")
+    assert failed(text) == []
+    assert status == 0 and len(json.loads(text)) > 5
+
+
 def test_an_unknown_group_is_refused(product, gpu):
     assert run(product, gpu.environment(), "--group", "nonsense")[0] == 2

@@ -28,6 +28,9 @@ void claim_true(const char *name, const char *claimed, bool observed);
 /* For calls that a group needs but that are not a claim: unless `result` is success, records that and ends the group. */
 void need(const char *what, CUresult result);
 
+/* Whether the driver is of this CUDA version or a later one: what an older one lacks cannot be compared. */
+bool driver_is_since(int version);
+
 /* Call cuInit, create a context of device 0 and make it current. */
 CUcontext need_context(void);
 

@@ -76,6 +76,13 @@ void need(const char *what, CUresult result)
     _exit(0);
 }
 
+bool driver_is_since(int version)
+{
+    int own = 0;
+    need("cuDriverGetVersion", cuDriverGetVersion(&own));
+    return own >= version;
+}
+
 CUcontext need_context(void)
 {
     CUcontext context;
