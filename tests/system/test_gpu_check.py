@@ -42,7 +42,7 @@ class GpuCheck:
         """Exit status, and the checks' results by name."""
         out = self.folder / "out.json"
         process = self.spawn("--json", out, *options, **more)
-        text, errors = process.communicate(timeout=120)
+        text, errors = process.communicate(timeout=240)
         self.text = text
         assert errors == "", errors
         self.whole = json.loads(out.read_text())
