@@ -109,11 +109,16 @@ function lost(problem) {
 // Do `work` every `interval()` ms, at least five times as long apart as it takes, and not while nobody looks.
 function repeat(work, interval, onWake) {
   let timer = null;
+  let due = 0; // when the next round begins; 0 while one goes on
   let took = 0;
-  const round = async () => {
+  const plan = (rest) => {
     clearTimeout(timer);
-    timer = null;
+    due = performance.now() + rest;
+    timer = setTimeout(round, rest);
+  };
+  const round = async () => {
     const begin = performance.now();
+    due = 0;
     if (!document.hidden && !byId("page").hidden) {
       try {
         await work();
@@ -123,15 +128,14 @@ function repeat(work, interval, onWake) {
       }
     }
     took = performance.now() - begin;
-    clearTimeout(timer);
-    timer = setTimeout(round, Math.max(interval(), 5 * took));
+    plan(Math.max(interval(), 5 * took));
   };
   round();
+  // Being woken makes the next round earlier and never later: events may come faster than a round takes.
   if (onWake)
     onWake(() => {
-      if (!timer) return;
-      clearTimeout(timer);
-      timer = setTimeout(round, Math.max(50, took));
+      const rest = Math.max(50, took);
+      if (performance.now() + rest < due) plan(rest);
     });
 }
 

@@ -5,6 +5,7 @@ import pathlib
 import socket
 import stat
 import subprocess
+import threading
 
 import pytest
 
@@ -232,6 +233,31 @@ def test_events_come_as_they_happen(open_daemon, page):
     assert "late" in text(page, "#event-list li >> nth=0")
     open_daemon.cli("release", "late")
     page.run("await page.locator('#event-list li', {hasText: 'session.ended'}).first().waitFor();")
+
+
+def test_events_in_quick_succession_do_not_keep_news_from_the_page(open_daemon, page, start):
+    """Each event makes the page look soon, and here the next event comes before a look is over."""
+    puppet = start(in_session(open_daemon, create(open_daemon, "train")))
+    page.run("""await page.route('**/v1/sessions', async (route) => {
+                    await new Promise((resolve) => setTimeout(resolve, 300)); await route.continue(); });
+                for (let i = 0; i < 2; i++) await page.waitForResponse((answer) => answer.url().endsWith('/v1/sessions'));""")
+    is_over = threading.Event()
+
+    def make_and_release():
+        while not is_over.wait(0.03):
+            create(open_daemon, "brief")
+            open_daemon.request("DELETE", "/v1/sessions/brief")
+
+    thread = threading.Thread(target=make_and_release)
+    thread.start()
+    try:
+        page.run("await page.locator('#event-list li', {hasText: 'brief'}).nth(10).waitFor();")
+        puppet.get("alloc", 64 * MIB)
+        says(page, cell("train", 5), "64 MiB")
+    finally:
+        is_over.set()
+        thread.join()
+        page.run("await page.unrouteAll({behavior: 'wait'});")
 
 
 def test_plots_show_what_was_held_and_change(open_daemon, page, start):
