@@ -1,6 +1,8 @@
 // api.js - what speaks to the daemon. The token comes in the address' fragment, which is never sent, and stays
 // with this tab alone.
 const KEY = "gpuslice-token";
+const ANSWER_MS = 30000; // how long a request may take; a release that kills programs takes more than 10 s
+const SILENCE_MS = 40000; // how long the stream of events may be silent; the daemon sends something every 15 s
 let token = "";
 
 export class Refusal extends Error {
@@ -32,12 +34,15 @@ export function forgetToken() {
   sessionStorage.removeItem(KEY);
 }
 
+// Gives up after ANSWER_MS, or when `more.signal` says so.
 async function request(method, path, body, more = {}) {
   const headers = { Authorization: `Bearer ${token}`, ...more.headers };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const answer = await fetch(path, {
     method, headers, body: body === undefined ? undefined : JSON.stringify(body),
-    credentials: "omit", cache: "no-store", signal: more.signal,
+    credentials: "omit", cache: "no-store", signal: more.signal ?? AbortSignal.timeout(ANSWER_MS),
+  }).catch(() => {
+    throw new Error("the daemon does not answer");
   });
   if (answer.ok) return answer;
   let said;
@@ -57,30 +62,51 @@ export async function ask(method, path, body) {
 export const get = (path) => ask("GET", path);
 export const sessionPath = (id) => `/v1/sessions/${encodeURIComponent(id)}`;
 
-// Call `take` for each event, for ever; `last` is the id of the last one that came.
+// Hand the events after the one with the ID `last` to `take`, until their stream ends, is silent or is aborted.
+async function listen(last, take, stream) {
+  let timer;
+  const expectMore = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => stream.abort(), SILENCE_MS);
+  };
+  try {
+    expectMore();
+    const headers = last ? { "Last-Event-ID": last } : {};
+    const reader = (await request("GET", "/v1/events", undefined, { headers, signal: stream.signal })).body
+      .pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      expectMore();
+      const blocks = (text + value).split("\n\n");
+      text = blocks.pop();
+      const events = blocks.flatMap((block) => block.split("\n"))
+        .filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
+      if (events.length) take(events);
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+// Call `take` for each event, for ever. While the page is hidden nothing is asked, and what happened meanwhile comes
+// later: all tabs of a browser share six connections to the daemon, and each stream occupies one.
 export async function follow(take, onLost) {
-  let last = null;
+  let last = null; // the ID of the last event that came
+  let stream = new AbortController();
+  document.addEventListener("visibilitychange", () => document.hidden && stream.abort());
   for (;;) {
-    try {
-      const headers = last ? { "Last-Event-ID": last } : {};
-      const reader = (await request("GET", "/v1/events", undefined, { headers })).body
-        .pipeThrough(new TextDecoderStream()).getReader();
-      let text = "";
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        const blocks = (text + value).split("\n\n");
-        text = blocks.pop();
-        const events = blocks.flatMap((block) => block.split("\n"))
-          .filter((line) => line.startsWith("data: ")).map((line) => JSON.parse(line.slice(6)));
-        if (events.length) {
+    if (token && !document.hidden) {
+      stream = new AbortController();
+      try {
+        await listen(last, (events) => {
           last = events[events.length - 1].id;
           take(events);
-        }
+        }, stream);
+      } catch (problem) {
+        if (!document.hidden) onLost(problem);
       }
-    } catch (problem) {
-      onLost(problem);
-      if (problem.status === 401) return;
     }
     await new Promise((resolve) => setTimeout(resolve, 2000));
   }

@@ -110,24 +110,24 @@ function lost(problem) {
 function repeat(work, interval, onWake) {
   let timer = null;
   let due = 0; // when the next round begins; 0 while one goes on
-  let took = 0;
+  let took = 0; // by the last round that succeeded; to wait in vain is no reason to ask less often
   const plan = (rest) => {
     clearTimeout(timer);
     due = performance.now() + rest;
     timer = setTimeout(round, rest);
   };
   const round = async () => {
-    const begin = performance.now();
     due = 0;
     if (!document.hidden && !byId("page").hidden) {
+      const begin = performance.now();
       try {
         await work();
+        took = performance.now() - begin;
         setLink(true, "live");
       } catch (problem) {
         lost(problem);
       }
     }
-    took = performance.now() - begin;
     plan(Math.max(interval(), 5 * took));
   };
   round();
@@ -209,10 +209,7 @@ function showDoor(text) {
 async function start() {
   byId("door").hidden = true;
   byId("page").hidden = false;
-  if (isStarted) {
-    follow(addEvents, lost);
-    return;
-  }
+  if (isStarted) return;
   isStarted = true;
   turns.start();
   repeat(refreshGpus, () => 5000);

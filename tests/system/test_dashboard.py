@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import signal
 import socket
 import stat
 import subprocess
@@ -335,6 +336,69 @@ def test_the_page_says_when_the_daemon_has_gone_and_comes_back(open_daemon, brow
     open_daemon.kill()
     browser.run("await page.waitForSelector('#link.off');")
     assert "does not answer" in text(browser, "#link-text")
+
+
+def test_the_page_says_when_the_daemon_hangs_and_asks_on(open_daemon, browser, url):
+    """The page's half a minute is 3 s here."""
+    browser.run("""await page.addInitScript(() => {
+        const timeout = AbortSignal.timeout.bind(AbortSignal);
+        AbortSignal.timeout = (ms) => timeout(ms / 10); });""")
+    go(browser, url)
+    open_daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        browser.run("await page.waitForSelector('#link.off');")
+        assert "does not answer" in text(browser, "#link-text")
+    finally:
+        open_daemon.process.send_signal(signal.SIGCONT)
+    # Not five times as long as it has waited in vain.
+    browser.run("await page.waitForResponse((answer) => answer.url().endsWith('/v1/sessions'), {timeout: 8000});"
+                "await page.waitForSelector('#link.on');")
+
+
+IS_EVENTS = "(request) => request.url().endsWith('/v1/events')"
+
+
+def is_told(page, name):
+    page.run(f"await page.locator('#event-list li', {{hasText: '{name}'}}).waitFor();")
+
+
+def newest_event(daemon):
+    lines = daemon.request("GET", "/v1/events?follow=false")[1].splitlines()
+    return [line for line in lines if line.startswith("id: ")][-1].removeprefix("id: ")
+
+
+def test_events_are_asked_for_again_when_nothing_came_for_long(open_daemon, browser, url):
+    browser.run(f"await page.clock.install(); page.asked = []; const isEvents = {IS_EVENTS};"
+                "page.on('request', (request) => isEvents(request) && page.asked.push(request.headers()['last-event-id']));")
+    go(browser, url)
+    for name in "first", "second":  # together longer than the page waits, but each is heard
+        browser.run("await page.clock.fastForward(30000);")
+        create(open_daemon, name)
+        is_told(browser, name)
+    assert browser.run("return page.asked.length;") == 1
+    newest = newest_event(open_daemon)
+    asked = browser.run(f"const again = page.waitForRequest({IS_EVENTS}); await page.clock.fastForward(41000);"
+                        "return (await again).headers()['last-event-id'];")
+    assert asked == newest
+    create(open_daemon, "third")
+    is_told(browser, "third")
+    is_told(browser, "second")  # once: strict locators see one element
+
+
+def test_a_page_that_nobody_looks_at_keeps_no_connection_for_events(open_daemon, page):
+    def look(is_hidden):
+        return (f"await page.evaluate(() => {{ Object.defineProperty(document, 'hidden', {{configurable: true, get: () => {is_hidden}}});"
+                "document.dispatchEvent(new Event('visibilitychange')); });")
+
+    create(open_daemon, "before")
+    is_told(page, "before")
+    newest = newest_event(open_daemon)
+    page.run(f"const ended = page.waitForEvent('requestfailed', {IS_EVENTS}); {look('true')} await ended;")
+    create(open_daemon, "meanwhile")
+    asked = page.run(f"const again = page.waitForRequest({IS_EVENTS}); {look('false')} return (await again).headers()['last-event-id'];")
+    assert asked == newest
+    is_told(page, "meanwhile")
+    is_told(page, "before")
 
 
 def test_a_thousand_sessions_are_listed_a_part_at_a_time(open_daemon, page):
