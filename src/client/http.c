@@ -35,9 +35,6 @@ int http_connect(struct http_connection *connection)
     cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    const struct timeval patience = {.tv_sec = connection->timeout_s};
-    if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0)
-        return -errno;
     while (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
         if (errno != EINTR)
             return -errno;
@@ -136,11 +133,16 @@ static int read_answer(int fd, http_parser *parser, struct error *error)
 int http_perform(struct http_connection *connection, const struct http_request *request,
                  const struct http_sink *sink, struct error *error)
 {
+    const struct timeval patience = {.tv_sec = connection->timeout_s};
     struct answer answer = {.sink = sink, .timeout_s = connection->timeout_s};
     http_parser parser = {.data = &answer};
     cleanup_free char *head = compose_head(request);
     http_parser_init(&parser, HTTP_RESPONSE);
-    int result = head ? send_all(connection->fd, head) : -ENOMEM;
+    int result = head ? 0 : -ENOMEM;
+    if (result == 0 && setsockopt(connection->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0)
+        result = -errno;
+    if (result == 0)
+        result = send_all(connection->fd, head);
     if (result == 0 && request->body)
         result = send_all(connection->fd, request->body);
     if (result < 0)

@@ -15,9 +15,8 @@
 
 struct http_connection {
     const char *socket_path;
-    int fd; /* -1: not connected */
-    /* how long to wait for more of an answer; 0: for ever. A change counts from the next connection on */
-    unsigned timeout_s;
+    int fd;             /* -1: not connected */
+    unsigned timeout_s; /* how long to wait for more of an answer; 0: for ever */
 };
 
 struct http_request {

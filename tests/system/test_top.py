@@ -276,6 +276,19 @@ def test_it_outlives_the_daemon(big, open_top):
     top.is_as_it_was(0)
 
 
+def test_a_daemon_that_hangs_is_lost_until_it_goes_on(big, open_top):
+    create(big, "train")
+    top = open_top(big)
+    top.shows("train")
+    big.process.send_signal(signal.SIGSTOP)
+    try:
+        top.shows("NO DAEMON")
+        top.shows("train")
+    finally:
+        big.process.send_signal(signal.SIGCONT)
+    top.shows_not("NO DAEMON")
+
+
 def test_it_answers_keys_while_the_daemon_does_not(big, open_top):
     create(big, "train")
     top = open_top(big)

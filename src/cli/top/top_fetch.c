@@ -16,6 +16,8 @@
 /* The pause between two requests is at least so many times as long as a request takes, so that a thousand sessions
  * keep the daemon no busier. */
 #define REST 4
+#define ASK_TIMEOUT_S 5  /* a daemon that works answers at once */
+#define ACT_TIMEOUT_S 30 /* a release that kills programs takes more than 10 s */
 #define HISTORY_PATH "/v1/history?since=2m&points=120&sessions=64"
 
 struct action {
@@ -70,10 +72,13 @@ static void tell(struct top_fetch *fetch, const char *said, bool is_bad, bool is
     eventfd_write(fetch->event_fd, 1);
 }
 
-static void ask(struct top_fetch *fetch, bool *has_history)
+/* Returns how long the daemon took to answer, and 0 if it did not: a daemon that is back is to be seen soon. */
+static uint64_t ask(struct top_fetch *fetch, bool *has_history)
 {
     json_t *sessions = NULL, *gpus = NULL, *history = NULL;
     struct error error;
+    uint64_t begin = monotonic_ns();
+    fetch->client.connection.timeout_s = ASK_TIMEOUT_S;
     int result = client_request(&fetch->client, "GET", "/v1/sessions", NULL, &sessions, &error);
     if (result == 0)
         result = client_request(&fetch->client, "GET", "/v1/gpus", NULL, &gpus, &error);
@@ -87,15 +92,18 @@ static void ask(struct top_fetch *fetch, bool *has_history)
         json_decref(sessions);
         tell(fetch, error.message, true, true);
     }
+    return result == 0 ? monotonic_ns() - begin : 0;
 }
 
 static void act(struct top_fetch *fetch, struct action *action)
 {
     struct error error;
+    fetch->client.connection.timeout_s = ACT_TIMEOUT_S;
     int result = client_request_session(&fetch->client, action->method, action->session, action->behind,
                                         action->body, NULL, &error);
     json_decref(action->body);
-    tell(fetch, result < 0 ? error.message : action->done, result < 0, result == -ENOTCONN);
+    tell(fetch, result < 0 ? error.message : action->done, result < 0,
+         result == -ENOTCONN || result == -ETIMEDOUT);
 }
 
 /* Wait until it is time to ask again, or for an action, or the end. Returns whether to go on. */
@@ -127,9 +135,7 @@ static void *thread_main(void *argument)
     do {
         if (action.is_wanted)
             act(fetch, &action);
-        uint64_t begin = monotonic_ns();
-        ask(fetch, &has_history);
-        took_ns = monotonic_ns() - begin;
+        took_ns = ask(fetch, &has_history);
     } while (wait_for_next(fetch, took_ns, &action));
     json_decref(action.body);
     return NULL;

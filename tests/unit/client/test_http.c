@@ -155,6 +155,19 @@ static void a_sink_can_give_up(void **state)
     end(&server, &connection);
 }
 
+static void a_server_that_is_silent_for_too_long_is_given_up(void **state)
+{
+    struct server server = {.says = "", .stays = true};
+    struct http_connection connection;
+    struct error error;
+    start(&server, &connection);
+    connection.timeout_s = 1; /* counts for the next request, although the connection is open */
+    assert_int_equal(http_perform(&connection, &get, &(struct http_sink){.take = keep}, &error), -ETIMEDOUT);
+    assert_non_null(strstr(error.message, "within 1 s"));
+    assert_int_equal(connection.fd, -1);
+    end(&server, &connection);
+}
+
 static void where_no_server_is_connecting_says_so(void **state)
 {
     struct http_connection connection;
@@ -175,6 +188,7 @@ int main(void)
         cmocka_unit_test(a_connection_that_the_server_gives_up_is_closed),
         cmocka_unit_test(what_is_broken_off_or_is_not_http_is_an_error),
         cmocka_unit_test(a_sink_can_give_up),
+        cmocka_unit_test(a_server_that_is_silent_for_too_long_is_given_up),
         cmocka_unit_test(where_no_server_is_connecting_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
