@@ -31,6 +31,9 @@ export async function refresh(sessions, cards, scheduler) {
   const answer = await get(`/v1/scheduler/turns${now ? `?since_seconds=${before}` : ""}`);
   now = answer.now_seconds;
   nowAt = performance.now();
+  // Turns that go on are all in the answer, so one that is not has ended. Ends yet to come are of before the machine's start.
+  for (const [key, turn] of turns)
+    if (turn.end_seconds === null || turn.end_seconds > now) turns.delete(key);
   for (const turn of answer.turns) turns.set(`${turn.uuid} ${turn.session_id} ${turn.begin_seconds}`, turn);
   for (const [key, turn] of turns)
     if ((turn.end_seconds ?? now) < now - KEPT_SECONDS) turns.delete(key);

@@ -295,6 +295,18 @@ def test_turns_are_drawn(open_daemon, page, reap):
     assert page.run("return await page.locator('#turns-hold').getAttribute('aria-pressed');") == "true"
 
 
+def test_a_turn_whose_end_nobody_told_is_over(open_daemon, page):
+    """The page missed the end: it was hidden for long, or another daemon answers; or the machine's clock began anew."""
+    (gpu,) = open_daemon.request("GET", "/v1/gpus")[1]
+    turn = {"uuid": gpu["uuid"], "session_id": None, "lease": "exclusive", "asked_seconds": None, "steps": 0}
+    earlier = {"now_seconds": 9e8, "turns": [{**turn, "begin_seconds": 9e8 - 3, "end_seconds": 9e8 - 2},
+                                             {**turn, "begin_seconds": 9e8 - 1, "end_seconds": None}]}
+    page.run(f"await page.route('**/v1/scheduler/turns*', (route) => route.fulfill({{json: {json.dumps(earlier)}}}));"
+             "await page.locator('#turns-note', {hasText: 'Full height'}).waitFor();"
+             "await page.unrouteAll({behavior: 'wait'});"
+             "await page.locator('#turns-note', {hasText: 'None has been taken'}).waitFor();")
+
+
 def test_the_keyboard_is_enough(open_daemon, page):
     create(open_daemon, "alpha")
     create(open_daemon, "beta")
