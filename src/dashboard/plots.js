@@ -107,8 +107,11 @@ export function show(answer) {
 export async function refresh() {
   const points = Math.min(400, Math.max(120, Math.floor(document.getElementById("plot-memory").clientWidth / 2)));
   const none = document.getElementById("no-history");
+  const asked = since;
   try {
-    show(await get(`/v1/history?since=${since}&points=${points}&sessions=30`));
+    const answer = await get(`/v1/history?since=${asked}&points=${points}&sessions=30`);
+    if (asked !== since) return; // another button was pressed meanwhile
+    show(answer);
     none.hidden = true;
   } catch (problem) {
     if (problem.code !== "ERR_NOT_FOUND") throw problem;

@@ -271,6 +271,42 @@ def test_plots_show_what_was_held_and_change(open_daemon, page, start):
     wait_for(lambda: page.run(picture) != before, "the plot to change")
 
 
+def test_an_answer_that_comes_after_another_button_was_pressed_is_not_shown(open_daemon, page, start):
+    start(in_session(open_daemon, create(open_daemon, "train"))).get("alloc", 512 * MIB)
+    page.run("await page.locator('#ranges [data-since=\"10m\"]').click();"
+             "await page.locator('#plot-memory .u-legend', {hasText: 'train'}).waitFor();")
+    said = page.run("""
+        const is = (range) => (answer) => answer.url().includes(`since=${range}&`) && answer.url().endsWith("sessions=30");
+        let release;
+        const isReleased = new Promise((resolve) => (release = resolve));
+        await page.route(/since=31d&/, async (route) => {
+          await isReleased;
+          const answer = await (await route.fetch()).text();
+          await route.fulfill({ contentType: "application/json", body: answer.replaceAll('"train"', '"a month"') });
+        });
+        await page.evaluate(() => {
+          window.said = "";
+          new MutationObserver(() => (window.said += document.getElementById("plot-memory").innerText))
+            .observe(document.getElementById("plot-memory"), { childList: true, subtree: true, characterData: true });
+        });
+        const press = (range) => page.locator(`#ranges [data-since="${range}"]`).click();
+        const asked = page.waitForRequest(is("31d"));
+        await press("31d");
+        await asked;
+        const short = page.waitForResponse(is("10m"));
+        await press("10m");
+        await short;
+        const month = page.waitForResponse(is("31d"));
+        release();
+        await (await month).finished();
+        const next = page.waitForResponse(is("10m"));
+        await press("10m");
+        await (await next).finished();
+        await page.unrouteAll({ behavior: "wait" });
+        return await page.evaluate(() => window.said);""")
+    assert "train" in said and "a month" not in said
+
+
 def test_turns_are_drawn(open_daemon, page, reap):
     for name in "one", "two":
         create(open_daemon, name, compute="20%..100%")
