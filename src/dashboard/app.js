@@ -4,7 +4,7 @@ import * as dialogs from "./dialogs.js";
 import * as plots from "./plots.js";
 import * as sessions from "./sessions.js";
 import * as turns from "./turns.js";
-import { bytes, clock, colour, element, gpuLabel, gpuName, percent } from "./words.js";
+import { bytes, clock, colour, element, gpuLabel, gpuName, percent, renewChildren, setText } from "./words.js";
 
 const EVENTS_SHOWN = 200;
 const NAMED = 5; // holders of a card's memory
@@ -74,7 +74,7 @@ function card(gpu) {
     values.length ? plots.spark(values, 1) : null, outside(gpu));
 }
 
-const drawGpus = () => byId("gpu-list").replaceChildren(...cards.map(card));
+const drawGpus = () => renewChildren(byId("gpu-list"), cards.map(card));
 
 /* --- Events --- */
 
@@ -95,7 +95,7 @@ function addEvents(events) {
 
 function setLink(isOn, text) {
   byId("link").className = `link ${isOn ? "on" : "off"}`;
-  if (byId("link-text").textContent !== text) byId("link-text").textContent = text;
+  setText(byId("link-text"), text);
 }
 
 function lost(problem) {
@@ -146,7 +146,7 @@ async function refreshSessions() {
   list = await get("/v1/sessions");
   sessions.show(list, cards);
   firstShown();
-  const shown = dialogs.isShown() && sessions.find(dialogs.isShown());
+  const shown = sessions.find(dialogs.shownId());
   if (shown) dialogs.fillDetail(shown, sessions.ownerName);
   if (cards.length) {
     drawGpus();

@@ -1,13 +1,13 @@
 // dialogs.js - a session in full; making, changing and releasing one.
 import { ask, get, sessionPath } from "./api.js";
-import { bytes, colour, element, gpuLabel, gpuName, parseBytes, parseSeconds, percent, seconds, share } from "./words.js";
+import { bytes, colour, element, gpuLabel, gpuName, parseBytes, parseSeconds, percent, renewChildren, seconds, setText, share } from "./words.js";
 
 const find = (id) => document.getElementById(id);
-let shown = null; // the session in the detail dialog
+let shown = null; // the session in the detail dialog, as it was last told
 let edited = null; // NULL: a new one
 let onDone = () => {};
 
-export const isShown = () => (find("detail").open ? shown : null);
+export const shownId = () => (find("detail").open ? shown.session_id : null);
 
 function facts(pairs) {
   return element("dl", { className: "facts" }, ...pairs.map(([what, value]) =>
@@ -22,7 +22,16 @@ function table(heads, rows, empty) {
 }
 
 const WHERE = { resident: "on the card", leaving: "leaving the card", away: "in host memory", coming: "coming back to the card" };
-export const isAway = (session) => session.residency === "away" || session.residency === "leaving";
+const isAway = (session) => session.residency === "away" || session.residency === "leaving";
+const canLeave = (session) => !!session.oversubscribe && session.oversubscribe !== "none";
+
+// Show those of the buttons that the daemon would not refuse.
+export function fitButtons({ suspend, change, release }, session) {
+  suspend.hidden = !canLeave(session) || session.state !== "active";
+  setText(suspend, isAway(session) ? "Resume" : "Suspend");
+  change.hidden = session.declared || session.state === "queued";
+  release.hidden = session.declared;
+}
 
 // Its memory leaves the card, or comes back. A refusal is told where the session is shown.
 export async function suspendOrResume(session) {
@@ -45,9 +54,9 @@ function tell(title, text) {
 const milliseconds = (seconds) => `${+(1000 * seconds).toPrecision(3)} ms`;
 
 export function fillDetail(session, ownerName) {
-  shown = session.session_id;
-  find("detail-title").textContent = session.name;
-  find("detail-body").replaceChildren(
+  shown = session;
+  setText(find("detail-title"), session.name);
+  renewChildren(find("detail-body"), [
     facts([
       ["ID", session.session_id], ["Owner", ownerName(session)], ["State", session.declared ? "declared in sessions.conf" : session.state],
       ["Compute", share(session)], ["Priority", session.priority], ["Lease", session.waiting ? "waits" : session.lease],
@@ -55,7 +64,7 @@ export function fillDetail(session, ownerName) {
       ...(session.gate_waits && session.gate_waits.count ? [["Half of the waits, at most", milliseconds(session.gate_waits.p50_seconds)],
         ["99 of 100 waits, at most", milliseconds(session.gate_waits.p99_seconds)]] : []),
       ["Overruns", String(session.overruns)],
-      ...(session.oversubscribe && session.oversubscribe !== "none" ? [
+      ...(canLeave(session) ? [
         ["Its memory is", WHERE[session.residency] || session.residency], ["In host memory", bytes(session.evicted_bytes)],
         ["Cannot move", bytes(session.unmovable_bytes)],
         ["Leaves when idle", session.idle_suspend_seconds ? `after ${seconds(session.idle_suspend_seconds)}` : "never"],
@@ -68,18 +77,14 @@ export function fillDetail(session, ownerName) {
     table(["GPU", "Name", "Used", "Limit", "Driver's", "Last 10 s", "GPU time", "Held"], session.gpus.map((gpu) =>
       [gpuLabel(gpu), gpuName(gpu.name) || "gone", bytes(gpu.used_bytes), bytes(gpu.limit_bytes), bytes(gpu.driver_bytes + gpu.orphan_bytes),
         session.lease === "free" ? "–" : percent(gpu.compute_achieved_ratio), seconds(gpu.gpu_seconds), seconds(gpu.gpu_held_seconds)]), "It has no GPU yet."),
-    session.move_failure ? element("p", { className: "error", textContent: session.move_failure }) : "",
+    session.move_failure ? element("p", { className: "error", textContent: session.move_failure }) : null,
     element("h3", { textContent: "Processes" }),
     table(["PID", "Command", "Used", "Refused", "Since"], session.processes.map((process) =>
       [String(process.pid), process.command + (process.outdated ? " (outdated)" : ""), bytes(process.used_bytes),
-        String(process.denied_allocations), new Date(process.attached_at).toLocaleString([], { hour12: false })]), "No process is attached."));
-  const buttons = session.declared ? [element("span", { className: "muted", textContent: "sessions.conf alone changes it" })] : [
-    session.oversubscribe && session.oversubscribe !== "none" && session.state === "active"
-      ? element("button", { type: "button", textContent: isAway(session) ? "Resume" : "Suspend", onclick: () => suspendOrResume(session) }) : null,
-    session.state === "queued" ? null : element("button", { type: "button", textContent: "Change", onclick: () => openEditor(session) }),
-    element("button", { type: "button", textContent: "Release", onclick: () => openRelease(session) }),
-  ].filter(Boolean);
-  find("detail-actions").replaceChildren(...buttons);
+        String(process.denied_allocations), new Date(process.attached_at).toLocaleString([], { hour12: false })]), "No process is attached."),
+  ].filter(Boolean));
+  find("detail-declared").hidden = !session.declared;
+  fitButtons({ suspend: find("detail-suspend"), change: find("detail-change"), release: find("detail-release") }, session);
 }
 
 export function openDetail(session, ownerName) {
@@ -173,6 +178,9 @@ export function openRelease(session) {
 export function start(done) {
   onDone = done;
   find("editor-form").addEventListener("submit", send);
+  find("detail-suspend").addEventListener("click", () => suspendOrResume(shown));
+  find("detail-change").addEventListener("click", () => openEditor(shown));
+  find("detail-release").addEventListener("click", () => openRelease(shown));
   for (const button of document.querySelectorAll("dialog [data-close]"))
     button.addEventListener("click", () => button.closest("dialog").close());
 }

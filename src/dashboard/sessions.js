@@ -1,6 +1,6 @@
 // sessions.js - the table of sessions: sorted, filtered, a part of it at a time, and changed in place.
-import { bytes, colour, element, gpuLabel, percent, seconds, share } from "./words.js";
-import { isAway, openDetail, openEditor, openRelease, suspendOrResume } from "./dialogs.js";
+import { bytes, colour, element, gpuLabel, percent, seconds, setText, share } from "./words.js";
+import { fitButtons, openDetail, openEditor, openRelease, suspendOrResume } from "./dialogs.js";
 
 const PART = 100;
 const rows = new Map(); // by ID: the row and its parts
@@ -30,11 +30,7 @@ function meter(label) {
 function setMeter(part, ratio, text) {
   const shown = Math.max(0, Math.min(1, ratio || 0));
   part.fill.style.width = `${(100 * shown).toFixed(1)}%`;
-  set(part.text, text);
-}
-
-function set(part, text) {
-  if (part.textContent !== text) part.textContent = text;
+  setText(part.text, text);
 }
 
 function makeRow(session) {
@@ -89,13 +85,13 @@ function fillRow({ row, parts, session }) {
   const used = session.used_bytes;
   const max = session.vram_limit_bytes;
   const [state, look] = stateOf(session);
-  set(parts.title, session.name);
-  set(parts.id, session.name === session.session_id ? "" : session.session_id);
-  set(parts.owner, ownerName(session));
-  set(parts.state, state);
+  setText(parts.title, session.name);
+  setText(parts.id, session.name === session.session_id ? "" : session.session_id);
+  setText(parts.owner, ownerName(session));
+  setText(parts.state, state);
   parts.state.className = `badge ${look}`;
   parts.state.title = session.lease === "guest" ? "runs beside others; its speed as part of that alone" : "";
-  set(parts.gpu, session.gpus.map(gpuLabel).join(", ") || "–");
+  setText(parts.gpu, session.gpus.map(gpuLabel).join(", ") || "–");
   const ratio = max ? used / max : 0;
   parts.memory.root.className = `meter ${ratio >= 0.95 ? "full" : ratio >= 0.8 ? "high" : ""}`;
   const evicted = session.evicted_bytes || 0;
@@ -109,15 +105,10 @@ function fillRow({ row, parts, session }) {
   setMeter(parts.compute, ratioNow, isFree(session) ? (ratioNow ? `~${percent(ratioNow)} by NVML${shareText}` : shareText ? `–${shareText}` : "free") : `${percent(ratioNow)} of ${share(session)}`);
   parts.min.hidden = session.compute_min_ratio === 0;
   parts.min.style.left = `calc(${100 * session.compute_min_ratio}% - 1px)`;
-  set(parts.wait, session.gate_wait_seconds ? seconds(session.gate_wait_seconds) : "–");
-  set(parts.processes, String(session.processes.length));
-  parts.suspend.hidden = !session.oversubscribe || session.oversubscribe === "none" || session.state !== "active";
-  set(parts.suspend, isAway(session) ? "Resume" : "Suspend");
-  parts.suspend.setAttribute("aria-label", `${isAway(session) ? "Resume" : "Suspend"} ${session.name}`);
-  parts.change.hidden = session.declared || session.state === "queued";
-  parts.release.hidden = session.declared;
-  parts.change.setAttribute("aria-label", `Change ${session.name}`);
-  parts.release.setAttribute("aria-label", `Release ${session.name}`);
+  setText(parts.wait, session.gate_wait_seconds ? seconds(session.gate_wait_seconds) : "–");
+  setText(parts.processes, String(session.processes.length));
+  fitButtons(parts, session);
+  for (const button of [parts.suspend, parts.change, parts.release]) button.setAttribute("aria-label", `${button.textContent} ${session.name}`);
   return row;
 }
 
@@ -142,6 +133,7 @@ export function draw() {
       entry.row.remove();
       rows.delete(id);
     }
+  const focused = document.activeElement;
   let at = body.firstChild;
   for (const session of shown) {
     let entry = rows.get(session.session_id);
@@ -151,6 +143,7 @@ export function draw() {
     if (entry.row === at) at = at.nextSibling;
     else body.insertBefore(entry.row, at);
   }
+  if (body.contains(focused)) focused.focus({ preventScroll: true }); // a row that moves loses it
   document.getElementById("session-table").classList.toggle("one-owner", new Set(sessions.map((session) => session.owner_uid)).size < 2);
   document.getElementById("session-count").textContent = sessions.length ? `${sessions.length}` : "";
   const none = document.getElementById("no-sessions");

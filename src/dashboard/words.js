@@ -1,4 +1,4 @@
-// words.js - numbers as people read them, and back.
+// words.js - numbers as people read them, and back; elements made and changed.
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function bytes(count) {
@@ -48,6 +48,22 @@ const coloured = new Map();
 export function colour(id) {
   if (!coloured.has(id)) coloured.set(id, COLOURS[coloured.size % COLOURS.length]);
   return coloured.get(id);
+}
+
+export function setText(part, text) {
+  if (part.textContent !== text) part.textContent = text;
+}
+
+// Like place.replaceChildren(...fresh), but what is the same stays, and with it the focus, a press under way and what is
+// marked. What handles events is not compared, so these children have none.
+export function renewChildren(place, fresh) {
+  const old = [...place.childNodes];
+  for (const gone of old.slice(fresh.length)) gone.remove();
+  fresh.forEach((made, i) => {
+    if (!old[i]) place.append(made);
+    else if (old[i].cloneNode().isEqualNode(made.cloneNode())) renewChildren(old[i], [...made.childNodes]);
+    else old[i].replaceWith(made);
+  });
 }
 
 export function element(tag, properties = {}, ...children) {

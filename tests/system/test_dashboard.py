@@ -198,7 +198,7 @@ def test_a_session_leaves_the_card_and_comes_back_from_the_page(open_daemon, pag
     says(page, cell("lends", 3), "suspended")
     assert open_daemon.session("lends")["residency"] == "away"
     page.run("await page.locator('#session-rows .name').click(); await page.locator('#detail-body', {hasText: 'in host memory'}).waitFor();"
-             "await page.locator('#detail-actions button', {hasText: 'Resume'}).click(); await page.locator('#detail [data-close]').click();")
+             "await page.locator('#detail-suspend', {hasText: 'Resume'}).click(); await page.locator('#detail [data-close]').click();")
     wait_for(lambda: open_daemon.session("lends")["residency"] == "resident", "it to be back")
     says(page, cell("lends", 3), "active")
     stays = create(open_daemon, "stays")
@@ -357,6 +357,50 @@ def test_the_keyboard_is_enough(open_daemon, page):
     assert "name" in page.run("return await page.evaluate(() => document.activeElement.className);")
 
 
+LOOKS = "for (let i = 0; i < 2; i++) await page.waitForResponse((answer) => answer.url().endsWith('/v1/scheduler'));"
+FOCUSED = "await page.evaluate(() => document.activeElement.ariaLabel || document.activeElement.textContent)"
+
+
+def test_news_take_neither_the_focus_nor_a_press_nor_what_is_marked(open_daemon, page, start):
+    puppet = start(in_session(open_daemon, create(open_daemon, "train")))
+    says(page, cell("train", 8), "1")
+    page.run("await page.locator('#session-rows .name').click(); await page.locator('#detail-release').focus();")
+    assert page.run(LOOKS + f"return {FOCUSED};") == "Release"
+    page.run("await page.keyboard.press('Enter'); await page.locator('#question[open]').waitFor(); await page.keyboard.press('Escape');")
+    pid = f"#detail-body td:text-is('{puppet.process.pid}')"
+    page.run(f"await page.locator({json.dumps(pid)}).dblclick();")
+    puppet.get("alloc", 64 * MIB)
+    says(page, "#detail-body", "64 MiB")
+    assert page.run("return await page.evaluate(() => getSelection().toString().trim());") == str(puppet.process.pid)
+    page.run("await page.locator('#detail-change').hover(); await page.mouse.down();" + LOOKS +
+             "await page.mouse.up(); await page.locator('#editor[open]').waitFor();")
+
+
+def test_a_row_that_moves_keeps_the_focus(open_daemon, page, start):
+    puppets = {name: start(in_session(open_daemon, create(open_daemon, name))) for name in ("alpha", "beta")}
+    puppets["alpha"].get("alloc", 64 * MIB)
+    says(page, cell("alpha", 5), "64 MiB")
+    page.run("await page.getByRole('button', {name: 'Change beta'}).focus();")
+    puppets["beta"].get("alloc", 128 * MIB)
+    says(page, "#session-rows tr >> nth=0", "128 MiB")
+    assert page.run(f"return {FOCUSED};") == "Change beta"
+
+
+def test_the_buttons_are_those_that_the_session_can_do(open_daemon, page, start):
+    create(open_daemon, "stays")
+    start(in_session(open_daemon, create(open_daemon, "lends", oversubscribe="swap")))
+    says(page, cell("lends", 8), "1")
+
+    def buttons(name):
+        return page.run(f"""await page.locator({json.dumps(cell(name, 1))}).locator('.name').click();
+                            const words = await page.locator('#detail footer :visible').allInnerTexts();
+                            await page.keyboard.press('Escape'); return words;""")
+
+    assert buttons("stays") == ["Change", "Release"]
+    assert buttons("lends") == ["Suspend", "Change", "Release"]
+
+
+
 @pytest.mark.parametrize("scheme, width", [("light", 1440), ("dark", 1440), ("dark", 390)])
 def test_nothing_keeps_people_from_using_it(open_daemon, url, browser, start, scheme, width):
     puppet = start(in_session(open_daemon, create(open_daemon, "train", compute="20%..60%")))
@@ -374,7 +418,7 @@ def test_nothing_keeps_people_from_using_it(open_daemon, url, browser, start, sc
     assert overflow <= 0
     browser.run("await page.locator('#session-rows .name').first().click();")
     assert faults() == []
-    browser.run("await page.locator('#detail-actions button').first().click();")
+    browser.run("await page.locator('#detail-change').click();")
     assert faults() == []
     assert browser.run("return tools.problems;") == []
 
