@@ -1,9 +1,12 @@
 """A daemon's own life: start, end, restart without loss, on demand."""
 import fcntl
+import http.client
+import json
 import os
 import shutil
 import pathlib
 import signal
+import socket
 import sqlite3
 import subprocess
 import time
@@ -11,7 +14,7 @@ import time
 import pytest
 
 from attach_client import GRANT, NO_SESSION, Agent, Child, Client, Refused
-from conftest import GIB, MIB, wait_for
+from conftest import DEADLINE_S, GIB, MIB, wait_for
 
 
 def create(daemon, **body):
@@ -249,6 +252,36 @@ def test_a_clean_end_leaves_sessions_and_no_sockets(daemon):
     assert not daemon.control_socket.exists() and not daemon.attach_socket.exists()
     daemon.start()
     assert daemon.session("s")["name"] == "s"
+
+
+def test_an_answer_under_way_is_whole_or_broken_off_when_the_daemon_ends(daemon):
+    names = {f"s{number}" for number in range(20)}
+    for name in names:
+        create(daemon, name=name, memory_bytes=MIB)
+    daemon.process.send_signal(signal.SIGSTOP)  # so that all ask at once, and the end comes in the midst of the answers
+    asked = []
+    for number in range(60):
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(DEADLINE_S)
+        connection.sock.connect(str(daemon.control_socket))
+        connection.request("GET", "/v1/sessions" if number % 2 else "/v1/scheduler")
+        asked.append(connection)
+    daemon.process.send_signal(signal.SIGCONT)
+    asked[0].sock.recv(1, socket.MSG_PEEK)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(DEADLINE_S) == 0
+    for connection in asked:
+        try:
+            answer = connection.getresponse()
+            told = json.loads(answer.read())
+        except (http.client.HTTPException, ConnectionError):
+            continue
+        if isinstance(told, list):
+            assert {session["name"] for session in told} == names
+        else:
+            assert told.keys() & {"gpus", "error"}
+        connection.close()
 
 
 def test_a_second_daemon_names_the_first(daemon, product):

@@ -10,6 +10,7 @@
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(12))
 
 struct pieces {
+    const struct http_request *request;
     enum pieces_next (*write)(void *context, FILE *out);
     void *context;
     enum pieces_next next;
@@ -49,7 +50,8 @@ static ssize_t on_read(void *context, char *bytes, size_t room)
     while (count == 0) {
         if (!pieces->text && pieces->next == PIECES_END)
             return HTTP_STREAM_END;
-        if (!pieces->text && !write_piece(pieces))
+        /* What the rest of the answer would be about has gone when the daemon ends. */
+        if (!pieces->text && (http_is_stopping(pieces->request) || !write_piece(pieces)))
             return HTTP_STREAM_FAILED;
         count = take(pieces, bytes, room);
     }
@@ -75,7 +77,7 @@ void api_reply_pieces(struct http_request *request, unsigned status, const char 
         http_reply_error(request, &error);
         return;
     }
-    *pieces = (struct pieces){.write = write, .context = context, .next = PIECES_MORE};
+    *pieces = (struct pieces){.request = request, .write = write, .context = context, .next = PIECES_MORE};
     http_reply_stream(request, status, type, on_read, on_gone, pieces);
 }
 

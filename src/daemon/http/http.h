@@ -66,6 +66,9 @@ int http_start(struct daemon *daemon, int control_fd, http_handler handle, struc
 /* The control socket was lost: go on with another, taken over on success. */
 int http_replace_control(struct daemon *daemon, int fd);
 void http_stop(struct daemon *daemon);
+/* Whether http_stop() has begun. Then the daemon's other parts have ended, and no connection may be suspended any more:
+ * libmicrohttpd aborts if it is stopped while one is. */
+bool http_is_stopping(const struct http_request *request);
 
 /* Serve http-address from now on if it is not served yet; if none is set, serve a port of the loopback address that the
  * kernel chooses. `address` (HOST:PORT) is valid while the daemon runs. */

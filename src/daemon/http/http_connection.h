@@ -5,9 +5,6 @@
 
 #include "daemon/http/http.h"
 
-/* Whether the daemon is ending. Then no connection may be suspended any more: libmicrohttpd aborts if it is stopped
- * while one is. */
-bool http_is_stopping(const struct http_request *request);
 /* Have libmicrohttpd leave the connection alone until it is resumed. */
 void http_suspend(struct http_request *request);
 /* Nothing if the connection is not suspended. */
