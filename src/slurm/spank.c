@@ -163,10 +163,11 @@ static void judge_task(const struct plugin *plugin, const char *job, char reason
     if (json_object_get(record, "failure"))
         snprintf(reason, ERROR_MESSAGE_BYTES, "%s", session_text(record, "failure"));
     else if (!record && plugin->default_wish)
-        snprintf(reason, ERROR_MESSAGE_BYTES,
-                 "the job's record is missing in %s, so it is not known what the job may use; slurmd's log "
-                 "says why",
-                 plugin->records_dir);
+        snprintf(
+            reason, ERROR_MESSAGE_BYTES,
+            "the job's record is missing in %.256s, so it is not known what the job may use; slurmd's log "
+            "says why",
+            plugin->records_dir);
     else if (!record && has_option)
         snprintf(reason, ERROR_MESSAGE_BYTES,
                  "the job was not submitted with --gpuslice, and a step cannot ask for it later; give it to "
