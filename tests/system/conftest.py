@@ -180,6 +180,7 @@ class Daemon:
         self.folder = pathlib.Path(folder)
         self.runtime = self.folder / "run"
         self.state = self.folder / "state"
+        self.log = self.folder / "daemon.log"
         self.config = self.folder / "config" / "simulated"  # gpuslice.conf and sessions.conf; made by who needs it
         self.runtime.mkdir(mode=0o700, exist_ok=True)
         self.more = {"GPUSLICE_SIMULATED": "1", "GPUSLICE_RUNTIME_DIR": str(self.runtime),
@@ -208,7 +209,7 @@ class Daemon:
 
     def spawn_daemon(self, *options):
         """Start one and wait for nothing."""
-        with open(self.folder / "daemon.log", "ab") as log:
+        with open(self.log, "ab") as log:
             return subprocess.Popen([self.product.gpusliced, "--simulated", *options], env=self.environment(),
                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -229,7 +230,7 @@ class Daemon:
     def log_text(self):
         """What this daemon, and those before it in its folder, wrote; nothing before the first is started."""
         try:
-            return (self.folder / "daemon.log").read_text(errors="replace")
+            return self.log.read_text(errors="replace")
         except FileNotFoundError:
             return ""
 

@@ -50,7 +50,7 @@ def on_demand(make_daemon, product):
     """A daemon that goes to the background; ended when the test ends."""
     daemon = make_daemon()
     # The daemon's log is in its state folder.
-    daemon.log_text = lambda: (daemon.state / "simulated" / "gpusliced.log").read_text()
+    daemon.log = daemon.state / "simulated" / "gpusliced.log"
 
     def start(*options, **more):
         more = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60, **more}

@@ -23,7 +23,6 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
-#include "daemon/store/store.h"
 
 #define WAIT_SECONDS_MAX 20 /* below http.c's idle time */
 
@@ -81,7 +80,7 @@ static void create(struct http_request *request, struct session_request *wanted)
     if (session->state == SESSION_QUEUED)
         http_reply_json(request, 202, api_session_json(session));
     else
-        store_await(request->daemon, session->id, on_created, request);
+        change_await(request->daemon, session->id, on_created, request);
 }
 
 /* Whether the ceilings for the owner of a session that is about to be made or changed are known. Else `again` is called when
@@ -250,7 +249,7 @@ static void on_admitted(void *argument, int result, const char *message)
 
 void api_reply_admitted(struct http_request *request)
 {
-    store_await(request->daemon, request->session_id, on_admitted, request);
+    change_await(request->daemon, request->session_id, on_admitted, request);
 }
 
 static void on_may_enter(void *argument, int result, const char *message)
@@ -274,7 +273,7 @@ void api_show_environment(struct http_request *request, const char *id)
         http_reply_error(request, &error);
     } else if (session) {
         strcpy(request->session_id, session->id);
-        store_await(request->daemon, session->id, on_may_enter, request);
+        change_await(request->daemon, session->id, on_may_enter, request);
     }
 }
 
@@ -324,7 +323,7 @@ void api_change_session(struct http_request *request, const char *id)
         return;
     }
     log_info("session %s '%s' changed by uid %u", session->id, session->name, (unsigned)request->peer.uid);
-    store_await(request->daemon, session->id, on_changed, request);
+    change_await(request->daemon, session->id, on_changed, request);
 }
 
 /* Works for declared sessions too: it changes nothing that the file says. */
@@ -339,7 +338,7 @@ void api_give_socket(struct http_request *request, const char *id)
         return;
     }
     strcpy(request->session_id, session->id);
-    store_await(request->daemon, session->id, on_changed, request);
+    change_await(request->daemon, session->id, on_changed, request);
 }
 
 /* The session has left, or is on its way. */
@@ -373,7 +372,7 @@ static void order_move(struct http_request *request, const char *id,
         return;
     }
     strcpy(request->session_id, session->id);
-    store_await(request->daemon, session->id, on_suspended, request);
+    change_await(request->daemon, session->id, on_suspended, request);
 }
 
 void api_suspend_session(struct http_request *request, const char *id)
@@ -403,7 +402,7 @@ static void on_processes_ended(void *argument, const struct error *why)
     if (why)
         http_reply_error(request, why);
     else
-        store_await(request->daemon, request->session_id, on_released, request);
+        change_await(request->daemon, request->session_id, on_released, request);
 }
 
 void api_release_session(struct http_request *request, const char *id)
@@ -439,5 +438,5 @@ void api_release_session(struct http_request *request, const char *id)
     change_publish(request->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
                    "released by uid %u", (unsigned)request->peer.uid);
     session_end(session, "released");
-    store_await(request->daemon, request->session_id, on_released, request);
+    change_await(request->daemon, request->session_id, on_released, request);
 }

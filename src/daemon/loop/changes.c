@@ -32,6 +32,18 @@ void change_publish(struct daemon *daemon, const struct change *change, const ch
     }
 }
 
+void change_await(struct daemon *daemon, const char *session_id, change_done done, void *argument)
+{
+    struct observer *observer;
+    SLIST_FOREACH (observer, &daemon->observers, next) {
+        if (observer->await) {
+            observer->await(observer->context, session_id, done, argument);
+            return;
+        }
+    }
+    done(argument, 0, NULL);
+}
+
 const char *change_event(enum change_kind kind)
 {
     static const char *const events[CHANGE_KINDS] = {

@@ -37,9 +37,14 @@ struct change {
     double seconds;          /* LEASE_*: how long it took */
 };
 
+/* A change is committed (`result` 0), or could not be, and why. In the loop's thread. */
+typedef void (*change_done)(void *argument, int result, const char *message);
+
 struct observer {
     SLIST_ENTRY(observer) next;
     void (*take)(void *context, const struct change *change);
+    /* Has `done` called when the session's last change is committed. Only one observer commits; NULL: this one does not. */
+    void (*await)(void *context, const char *session_id, change_done done, void *argument);
     void *context;
 };
 
@@ -50,6 +55,10 @@ void change_observe_no_more(struct daemon *daemon, struct observer *observer);
 /* Tell all observers. The message is cut at 512 bytes. */
 __attribute__((format(printf, 3, 4))) void change_publish(struct daemon *daemon, const struct change *change,
                                                           const char *format, ...);
+
+/* Have `done` called when the session's last change is committed; at once if no change is under way. Call right after making
+ * the change. Those who wait for the same change are called in their order. */
+void change_await(struct daemon *daemon, const char *session_id, change_done done, void *argument);
 
 /* The name of the event; NULL: this change is not an event. */
 const char *change_event(enum change_kind kind);

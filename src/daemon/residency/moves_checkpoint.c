@@ -31,7 +31,6 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
-#include "daemon/store/store.h"
 
 #define DRIVER_LEAST 570
 /* A process's gigabytes move at the speed of the driver, which is some GB/s. */
@@ -329,7 +328,7 @@ static int order(struct session *session, bool is_out, struct error *error)
     checkpoint->is_noted_first = true;
     checkpoint->state = is_out ? MOVE_LEAVING : MOVE_COMING;
     set_standing(session, is_out, true);
-    store_await(session->daemon, session->id, on_noted, noted);
+    change_await(session->daemon, session->id, on_noted, noted);
     return 0;
 }
 

@@ -52,7 +52,7 @@ struct statement {
 /* Somebody who waits until a job is committed; in the loop's thread. */
 struct waiter {
     struct waiter *next;
-    store_done done;
+    change_done done;
     void *argument;
 };
 
@@ -423,10 +423,11 @@ static void take(void *context, const struct change *change)
     }
 }
 
-void store_await(struct daemon *daemon, const char *session_id, store_done done, void *argument)
+static void await(void *context, const char *session_id, change_done done, void *argument)
 {
+    struct store *store = context;
     struct store_job *job;
-    LIST_FOREACH (job, &daemon->store->under_way, next) {
+    LIST_FOREACH (job, &store->under_way, next) {
         if (strcmp(job->session_id, session_id) != 0)
             continue;
         struct waiter *waiter = must_allocate(sizeof(*waiter));
@@ -467,7 +468,7 @@ int store_open(struct daemon *daemon, struct error *error)
         free(store);
         return result;
     }
-    store->observer = (struct observer){.take = take, .context = store};
+    store->observer = (struct observer){.take = take, .await = await, .context = store};
     change_observe(daemon, &store->observer);
     daemon->store = store;
     return 0;

@@ -1,6 +1,6 @@
 /* store.h - what outlives a daemon: sessions, attached processes and context costs. A helper thread keeps them in SQLite.
  *
- * The store follows the core's changes and writes them down in order. A new session that cannot be stored ends. */
+ * The store follows the core's changes and writes them down in order; change_await() waits for it. A new session that cannot be stored ends. */
 #pragma once
 
 #include "base/error.h"
@@ -15,9 +15,3 @@ int store_load(struct daemon *daemon, struct error *error);
 
 /* Commit what is left, tell those who wait, and end the thread. */
 void store_close(struct daemon *daemon);
-
-/* Have `done` called in the loop's thread when the session's last change is committed (0), or could not be (and why);
- * at once if no change is under way. Call right after making the change. Those who wait for the same change are called in
- * their order. */
-typedef void (*store_done)(void *argument, int result, const char *message);
-void store_await(struct daemon *daemon, const char *session_id, store_done done, void *argument);
