@@ -38,7 +38,7 @@ struct pool {
     bool is_managed;
     /* Not a pool: it stands for what the graphs of `device` reserve. */
     bool is_of_graphs;
-    /* The program destroyed the pool while it had allocations: the pool goes with the last of them. */
+    /* The program destroyed the pool while its memory was in use: the pool goes once none of it is. */
     atomic_bool is_dying;
     /* For graphs, and for pools that the program made. */
     CUdevice device;

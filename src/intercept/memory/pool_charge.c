@@ -345,7 +345,7 @@ static void leave_current(struct pool *pool)
         real(cuDeviceSetMemPool)(pool->device, standard);
 }
 
-/* Under the pool's lock: destroy a pool without allocations. */
+/* Under the pool's lock: destroy a pool of which nothing is in use. */
 static CUresult destroy_empty(struct pool *pool)
 {
     CUresult result = engine_pools()->destroy((CUmemoryPool)handle_of(pool));
@@ -354,10 +354,13 @@ static CUresult destroy_empty(struct pool *pool)
     return result;
 }
 
-static bool has_allocations(struct pool *pool)
+/* Whether the program, or its work, still has memory of the pool. */
+static bool is_in_use(struct pool *pool)
 {
     uint64_t used;
-    return attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && used;
+    CUmemoryPool handle = living(pool);
+    return (attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && used) ||
+           (handle && engine_pools()->is_in_use(handle));
 }
 
 CUresult pool_charge_destroy(struct pool *pool)
@@ -368,7 +371,7 @@ CUresult pool_charge_destroy(struct pool *pool)
     own_calls_begin(&calls, NULL);
     if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed)) {
         result = CUDA_ERROR_INVALID_VALUE;
-    } else if (!pool->is_made || !has_allocations(pool)) {
+    } else if (!pool->is_made || !is_in_use(pool)) {
         result = destroy_empty(pool); /* for a device's own pool the driver refuses */
     } else {
         cuuint64_t keep_bytes = 0;
@@ -399,7 +402,7 @@ void pool_charge_refresh_all(void)
     own_calls_begin(&calls, NULL);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         guard_lock(&pool->lock);
-        if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed) && !has_allocations(pool))
+        if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed) && !is_in_use(pool))
             destroy_empty(pool);
         else
             follow(pool);

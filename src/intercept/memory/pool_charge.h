@@ -48,8 +48,9 @@ CUresult pool_charge_trim_graphs(CUdevice device);
 /* The driver has reused this graph's handle for another graph. */
 void pool_charge_forget_exec(CUdevice device, uint64_t exec);
 
-/* The program destroys a pool. If it still has allocations, the driver keeps their memory, but would not tell of it
- * any more. So the driver's pool is kept, hidden from the program, until the last of them is freed. */
+/* The program destroys a pool. If it still has allocations, or work still uses what was freed, that memory stays, but
+ * the driver would not tell of it any more. So the driver's pool is kept, hidden from the program, until none of its
+ * memory is in use. */
 CUresult pool_charge_destroy(struct pool *pool);
 
 /* Whether the program has destroyed this pool, while the driver's pool still exists. */

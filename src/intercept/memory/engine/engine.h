@@ -46,6 +46,9 @@ struct engine_pools {
     CUresult (*destroy)(CUmemoryPool pool);
     /* Whether what the pool is charged for can leave the card. */
     bool (*moves)(CUmemoryPool pool);
+    /* Whether the program or its work may still use memory that the engine gave out of the pool. Then the pool must not
+     * be destroyed. */
+    bool (*is_in_use)(CUmemoryPool pool);
     /* The program has made a pool. */
     void (*made)(CUmemoryPool pool, const CUmemPoolProps *properties);
     /* The program has waited for its own work, so pools give back what they may. */

@@ -193,7 +193,7 @@ static CUresult plain_pool_destroy(CUmemoryPool pool)
     return real(cuMemPoolDestroy)(pool);
 }
 
-static bool plain_pool_moves(CUmemoryPool pool)
+static bool never(CUmemoryPool pool)
 {
     (void)pool;
     return false;
@@ -215,7 +215,8 @@ const struct engine_pools plain_pools = {
     .set_access = plain_pool_set_access,
     .trim = plain_pool_trim,
     .destroy = plain_pool_destroy,
-    .moves = plain_pool_moves,
+    .moves = never,
+    .is_in_use = never,
     .made = plain_pool_made,
     .waited = plain_pool_waited,
 };

@@ -369,20 +369,6 @@ bool blocks_send(struct blocks *blocks, struct pool_blocks *pool, struct block *
     return true;
 }
 
-static bool is_always_over(const struct order *order)
-{
-    return order != NULL;
-}
-
-void blocks_free_all(struct blocks *blocks, struct pool_blocks *pool)
-{
-    blocks_settle(blocks, pool, is_always_over);
-    for (uint32_t i = 0; i < blocks->end && pool->taken_bytes; i++)
-        if (blocks->table[i].state == BLOCK_TAKEN && blocks->table[i].pool == pool->number)
-            blocks_free(blocks, pool, &blocks->table[i], &(struct order){0});
-    GS_CHECK(!pool->taken_bytes);
-}
-
 bool blocks_remove_region(struct blocks *blocks, struct pool_blocks *pool, uint64_t *address, uint64_t *bytes)
 {
     struct block *block = block_at(blocks, pool->absent);

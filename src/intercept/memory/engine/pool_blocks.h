@@ -100,9 +100,6 @@ struct block *blocks_next_idle(struct blocks *blocks, const struct pool_blocks *
 bool blocks_send(struct blocks *blocks, struct pool_blocks *pool, struct block *block, uint64_t from,
                  uint64_t bytes);
 
-/* Every taken block becomes free, and none waits. */
-void blocks_free_all(struct blocks *blocks, struct pool_blocks *pool);
-
 /* A pool without memory ends: take out its next region, and return where it was. False: there is none left. */
 bool blocks_remove_region(struct blocks *blocks, struct pool_blocks *pool, uint64_t *address,
                           uint64_t *bytes);

@@ -473,12 +473,17 @@ static void swap_pool_waited(void)
     unlock_after(&calls);
 }
 
-/* Under the lock: nobody has any of the pool's memory any more. */
-static void end_memory(struct swap_pool *pool)
+/* What a stream has freed is in use until the stream's work has reached the free (cuda.h 13.0, cuMemPoolDestroy). */
+static bool swap_pool_is_in_use(CUmemoryPool handle)
 {
-    blocks_free_all(blocks(), &pool->blocks);
-    while (send_one(pool, 0))
-        continue;
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
+    struct swap_pool *pool = find_pool(handle);
+    if (pool)
+        blocks_settle(blocks(), &pool->blocks, orders_is_over);
+    bool is_in_use = pool && (pool->blocks.taken_bytes || pool->blocks.waiting);
+    unlock_after(&calls);
+    return is_in_use;
 }
 
 static CUresult swap_pool_destroy(CUmemoryPool handle)
@@ -489,7 +494,8 @@ static CUresult swap_pool_destroy(CUmemoryPool handle)
     lock_for_own_calls(&calls);
     struct swap_pool *pool = result == CUDA_SUCCESS ? find_pool(handle) : NULL;
     if (pool) {
-        end_memory(pool);
+        GS_CHECK(!pool->blocks.taken_bytes && !pool->blocks.waiting);
+        trim(pool, 0);
         while (!pool->blocks.present_bytes && blocks_remove_region(blocks(), &pool->blocks, &address, &bytes))
             real(cuMemAddressFree)(address, bytes);
         pool->handle = NULL;
@@ -530,6 +536,7 @@ const struct engine_pools swap_pools = {
     .trim = swap_pool_trim,
     .destroy = swap_pool_destroy,
     .moves = swap_pool_moves,
+    .is_in_use = swap_pool_is_in_use,
     .made = swap_pool_made,
     .waited = swap_pool_waited,
 };

@@ -43,7 +43,13 @@ static struct order order_of(uint64_t stream)
 static void end(struct pool_blocks *pool)
 {
     uint64_t address, bytes;
-    blocks_free_all(&blocks, pool);
+    for (uint32_t i = 0; i < blocks.end; i++)
+        if (blocks.table[i].state == BLOCK_TAKEN && blocks.table[i].pool == pool->number)
+            blocks_free(&blocks, pool, &blocks.table[i], &(struct order){0});
+    assert_int_equal(pool->taken_bytes, 0);
+    happened = UINTPTR_MAX;
+    blocks_settle(&blocks, pool, is_over);
+    happened = 0;
     for (struct block *block; (block = blocks_next_idle(&blocks, pool, NULL));)
         assert_true(blocks_send(&blocks, pool, block, block->address, block->bytes));
     assert_int_equal(pool->present_bytes, 0);

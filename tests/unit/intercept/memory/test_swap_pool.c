@@ -142,6 +142,40 @@ static void a_pool_of_the_program_s_moves_and_ends_with_its_last_allocation(void
     assert_int_equal(card_free(), free_at_first);
 }
 
+static CUmemoryPool make_pool(void)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemoryPool pool;
+    assert_int_equal(cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+    return pool;
+}
+
+/* In either order of the two calls. */
+static void a_destroyed_pool_keeps_its_memory_while_work_uses_it(void **state)
+{
+    driver_query = real(cuEventQuery);
+    for (unsigned frees_first = 0; frees_first < 2; frees_first++) {
+        CUmemoryPool pool = make_pool();
+        CUdeviceptr address;
+        SET(cuEventQuery, never_ready);
+        assert_int_equal(cuMemAllocFromPoolAsync(&address, 40 * MIB, pool, NULL), CUDA_SUCCESS);
+        if (frees_first)
+            assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+        assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+        if (!frees_first)
+            assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+        assert_int_equal(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS); /* of other work, as far as the events tell */
+        assert_int_equal(card_free(), free_at_first - 40 * MIB);
+        assert_int_equal(used(), 40 * MIB);
+        SET(cuEventQuery, driver_query);
+        assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first);
+        assert_int_equal(used(), 0);
+    }
+}
+
 static void an_evicted_process_allocates_and_frees_in_streams(void **state)
 {
     CUdeviceptr kept = take_in(NULL, 3 * MIB), freed = take_in(NULL, 5 * MIB), made;
@@ -283,6 +317,7 @@ int main(void)
         TEST(memory_of_streams_leaves_the_card_and_comes_back),
         TEST(what_a_stream_frees_is_its_own_at_once_and_others_have_to_wait),
         TEST(a_pool_of_the_program_s_moves_and_ends_with_its_last_allocation),
+        TEST(a_destroyed_pool_keeps_its_memory_while_work_uses_it),
         TEST(an_evicted_process_allocates_and_frees_in_streams),
         TEST(a_pool_that_others_may_import_stays_on_the_card),
         TEST(an_allocation_in_a_capture_is_the_graph_s),
