@@ -48,20 +48,19 @@ static bool is_hidden_by_engine(const struct alloc_row *row)
     return row->can_move && row->record == RECORD_POINTER && engine_of_process()->is_hidden;
 }
 
-/* Whether the engine can take what this row makes off the card. The program's own physical memory only if the engine
- * handles it. */
-static bool moves_with_engine(const struct alloc_row *row)
+/* Whether the engine can take what this row has made off the card. Of the program's own physical memory, it leaves
+ * some to the driver. */
+static bool moves_with_engine(const struct alloc_row *row, uint64_t key)
 {
     const struct engine *engine = engine_of_process();
-    return row->can_move && engine->uses_ranges &&
-           (row->record != RECORD_HANDLE || engine->vmm != &plain_vmm);
+    return row->can_move && engine->uses_ranges && (row->record != RECORD_HANDLE || engine->vmm->moves(key));
 }
 
 /* Enter what the driver made. False without memory for that, or if the driver took more than fits. */
 static bool enter(const struct alloc_row *row, const struct allocation *wanted, struct charge *charge)
 {
     uint64_t key = key_of(wanted);
-    bool moves = moves_with_engine(row);
+    bool moves = moves_with_engine(row, key);
     if (row->record == RECORD_HANDLE)
         return physical_enter(charge, key, moves ? RECORD_MOVES : 0, 0);
     if (wanted->way == WAY_cuMemAllocPitch_v2 && !charge_pitch(wanted, charge))

@@ -28,6 +28,8 @@ struct engine_vmm {
     CUresult (*get_access)(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address);
     CUresult (*retain)(CUmemGenericAllocationHandle *handle, void *address);
     CUresult (*properties)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
+    /* Whether the engine can take this memory off the card. */
+    bool (*moves)(CUmemGenericAllocationHandle handle);
     /* Another process or device gets access to the memory, so it stays where it is from now on. Replaces the
      * program's handle by the driver's. Both functions may wait at the gate. */
     CUresult (*pin)(CUmemGenericAllocationHandle *handle);

@@ -135,6 +135,12 @@ static CUresult plain_properties(CUmemAllocationProp *properties, CUmemGenericAl
     return real(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
 }
 
+static bool plain_moves(CUmemGenericAllocationHandle handle)
+{
+    (void)handle;
+    return false;
+}
+
 static CUresult plain_pin(CUmemGenericAllocationHandle *handle)
 {
     (void)handle;
@@ -161,6 +167,7 @@ const struct engine_vmm plain_vmm = {
     .get_access = plain_get_access,
     .retain = plain_retain,
     .properties = plain_properties,
+    .moves = plain_moves,
     .pin = plain_pin,
     .pin_range = plain_pin_range,
     .set_attribute = plain_set_attribute,

@@ -483,6 +483,7 @@ const struct engine_vmm program_vmm = {
     .get_access = program_get_access,
     .retain = program_retain,
     .properties = program_properties,
+    .moves = program_is_handle,
     .pin = program_pin,
     .pin_range = program_pin_range,
     .set_attribute = program_set_attribute,

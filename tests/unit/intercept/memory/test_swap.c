@@ -639,6 +639,29 @@ static void a_program_that_unmaps_while_evicted_takes_its_memory_with_it(void **
     assert_int_equal(cuMemAddressFree(address, BYTES), CUDA_SUCCESS);
 }
 
+/* Others are not sent away for it in vain. */
+static void what_is_made_for_rdma_stays_on_the_card_and_is_counted(void **state)
+{
+    enum { BYTES = 4 << 20, TILE_POOL = 1 };
+    CUmemAllocationProp for_rdma = on_card, for_tiles = on_card;
+    struct agent_memory before, memory;
+    for_rdma.allocFlags.gpuDirectRDMACapable = 1;
+    for_tiles.allocFlags.usage = TILE_POOL;
+    swap_mover.count(&before);
+    for (unsigned i = 0; i < 2; i++) {
+        CUmemGenericAllocationHandle handle, moves = make(BYTES);
+        assert_int_equal(cuMemCreate(&handle, BYTES, i ? &for_tiles : &for_rdma, 0), CUDA_SUCCESS);
+        swap_mover.count(&memory);
+        assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + BYTES);
+        assert_int_equal(memory.resident_bytes, before.resident_bytes + BYTES);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first - BYTES);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+        assert_int_equal(cuMemRelease(moves), CUDA_SUCCESS);
+    }
+}
+
 static void memory_that_others_may_reach_stays_on_the_card(void **state)
 {
     enum { BYTES = 2 << 20 };
@@ -1084,6 +1107,7 @@ int main(void)
         TEST(nothing_that_stays_is_mapped_over_memory_that_is_away),
         TEST(nothing_is_mapped_over_memory_that_leaves_at_that_moment),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
+        TEST(what_is_made_for_rdma_stays_on_the_card_and_is_counted),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(host_memory_that_nothing_needs_goes_back),
         TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
