@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "intercept/resolve/guard.h"
@@ -23,6 +24,7 @@
 #define STACK_BYTES (64u << 10)
 #define SERVED_SECONDS 1 /* how long a caller may take to say what it wants */
 #define FETCH_SECONDS 5
+#define NAP_NS 10000000 /* until the process may have a descriptor to spare again */
 
 struct handed_out {
     uint64_t number; /* 0: an unused place */
@@ -109,19 +111,20 @@ static void serve(int fd)
     pthread_mutex_unlock(&lock);
 }
 
-/* Serves until the program closes the socket. */
+/* Serves until the program closes the socket. A program that has no descriptor to spare has one again later. */
 static void *serve_all(void *unused)
 {
+    const struct timespec nap = {.tv_nsec = NAP_NS};
     (void)unused;
     prctl(PR_SET_NAME, "gpuslice-memory");
     while (attach_is_ours(&listener)) {
         int fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0 && errno != EINTR && errno != ECONNABORTED)
-            break;
-        if (fd >= 0) {
-            serve(fd);
-            close(fd);
+        if (fd < 0) {
+            nanosleep(&nap, NULL);
+            continue;
         }
+        serve(fd);
+        close(fd);
     }
     return NULL;
 }
