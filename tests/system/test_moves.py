@@ -339,6 +339,15 @@ def test_an_idle_session_leaves_and_comes_back_by_itself(daemon, start):
     movable.end()
 
 
+def test_what_a_thread_without_a_context_exports_comes_back_for_it(daemon, start):
+    movable = start(10, 8 * MIB, "--name", "a", "--memory", "512MiB", "--idle-suspend", "1s")
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "the idle session to leave")
+    movable.send("export")
+    assert movable.has_answered(20) and movable.read() == "exported"
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
 def test_memory_outlives_the_daemon_where_it_is(daemon, start):
     resident = start(10, 8 * MIB, "--name", "here", "--memory", "200MiB")
     away = start(10, 8 * MIB, "--name", "away", "--memory", "200MiB")

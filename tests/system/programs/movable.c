@@ -14,12 +14,14 @@
  *   touch          a kernel that does nothing                                                 "touched"
  *   work MS        the same, time and again for so long                                       "worked N": so often
  *   toil           the same, until there is another line                                      "worked N"
+ *   export         a thread without a context exports physical memory that it makes            "exported", or "bad ..."
  *   name HOW       its addresses are named in a call that gives the GPU nothing (named_by)    "named", or "bad ..."
  *   atexit         a handler of exit() makes "check"                                          "will"
  *
  * Ends at the end of input. */
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -379,6 +381,33 @@ static void name(const char *how)
     puts("ready to name");
 }
 
+/* --- A thread without a context ----------------------------------------------------------------------- */
+
+static void *export_some(void *unused)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUcontext current;
+    int fd = -1;
+    (void)unused;
+    CHECK(cuMemCreate(&handle, 2 << 20, &how, 0));
+    CHECK(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CHECK(cuMemRelease(handle));
+    CHECK(cuCtxGetCurrent(&current));
+    close(fd);
+    puts(current ? "bad: it has a context" : "exported");
+    return NULL;
+}
+
+static void export_in_a_thread(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, export_some, NULL) != 0 || pthread_join(thread, NULL) != 0)
+        puts("bad: no thread");
+}
+
 static void obey(const char *line)
 {
     if (strncmp(line, "fill ", 5) == 0) {
@@ -400,6 +429,8 @@ static void obey(const char *line)
     } else if (strncmp(line, "touch", 5) == 0) {
         touch();
         puts("touched");
+    } else if (strncmp(line, "export", 6) == 0) {
+        export_in_a_thread();
     } else if (strncmp(line, "name ", 5) == 0) {
         name(line + 5);
     } else if (strncmp(line, "atexit", 6) == 0) {

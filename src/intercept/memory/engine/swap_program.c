@@ -373,16 +373,13 @@ static CUresult program_properties(CUmemAllocationProp *properties, CUmemGeneric
 
 void program_lock_when_back(void)
 {
-    const struct timespec while_it_opens = {.tv_nsec = 1000000};
+    const struct timespec while_it_returns = {.tv_nsec = 1000000};
     for (pthread_mutex_lock(&swap_state()->lock); is_evicted(); pthread_mutex_lock(&swap_state()->lock)) {
         struct gate *gate = gate_of();
-        CUcontext current = NULL;
         pthread_mutex_unlock(&swap_state()->lock);
-        if (gate && real(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current) {
-            gate_enter(gate, CU_STREAM_LEGACY);
-            gate_leave(gate, CU_STREAM_LEGACY);
-        }
-        nanosleep(&while_it_opens, NULL);
+        if (gate && gate_names_begin(gate, __builtin_return_address(0)))
+            gate_names_end();
+        nanosleep(&while_it_returns, NULL);
     }
 }
 

@@ -18,5 +18,6 @@ CUresult program_create(const struct allocation *wanted);
 CUresult program_release(CUmemGenericAllocationHandle handle);
 bool program_is_handle(CUmemGenericAllocationHandle handle);
 
-/* Take the engine's lock while all memory is on the card; if it is away, wait at the gate until it is back. */
+/* Take the engine's lock while all memory is on the card; if it is away, wait at the gate until it is back. The thread
+ * need not have a context. */
 void program_lock_when_back(void);
