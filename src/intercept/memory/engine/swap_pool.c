@@ -145,6 +145,7 @@ static struct block *find_absent(const struct swap_pool *pool, uint64_t bytes, u
     for (struct block *block = blocks_next_absent(blocks(), &pool->blocks, NULL); block;
          block = blocks_next_absent(blocks(), &pool->blocks, block)) {
         const struct block *left = blocks_free_left(blocks(), block, stream);
+        GS_CHECK(!left || left->bytes < bytes); /* or blocks_find_free() would have found it */
         uint64_t missing = bytes - (left ? left->bytes : 0);
         missing = (missing + SWAP_GRANULARITY_BYTES - 1) & ~(SWAP_GRANULARITY_BYTES - 1);
         if (block->bytes < missing)
@@ -155,6 +156,7 @@ static struct block *find_absent(const struct swap_pool *pool, uint64_t bytes, u
     return NULL;
 }
 
+/* Bring memory for `bytes`, which no free block has. */
 static struct block *grow(struct swap_pool *pool, uint64_t bytes, uint64_t stream, CUresult *result)
 {
     uint64_t missing_bytes;
@@ -258,9 +260,11 @@ static struct block *find_block(struct swap_pool *pool, uint64_t bytes, const st
         block = grow(pool, bytes, stream->number, result);
     if (!block && *result == CUDA_ERROR_OUT_OF_MEMORY)
         block = find_in_time(pool, bytes, stream);
-    if (!block && *result == CUDA_ERROR_OUT_OF_MEMORY && swap_pool_give_back(false))
-        block = grow(pool, bytes, stream->number, result);
-    return block;
+    if (block || *result != CUDA_ERROR_OUT_OF_MEMORY)
+        return block;
+    swap_pool_give_back(false); /* which also finds out what work is over */
+    block = blocks_find_free(blocks(), all, bytes, stream->number, false);
+    return block ? block : grow(pool, bytes, stream->number, result);
 }
 
 static CUresult take(struct swap_pool *pool, uint64_t asked_bytes, const struct stream *stream,

@@ -151,6 +151,46 @@ static CUmemoryPool make_pool(void)
     return pool;
 }
 
+static void set_reuse(CUmemoryPool pool, int is_allowed)
+{
+    assert_int_equal(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &is_allowed),
+                     CUDA_SUCCESS);
+    assert_int_equal(
+        cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &is_allowed),
+        CUDA_SUCCESS);
+}
+
+/* A part of an extent, so it cannot go back to the card; whether something else can or not. */
+static void on_a_full_card_a_stream_gets_what_another_one_has_done_with(void **state)
+{
+    CUstream one, other;
+    assert_int_equal(real(cuStreamCreate)(&one, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(real(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    for (unsigned is_other_idle = 0; is_other_idle < 2; is_other_idle++) {
+        CUmemoryPool pool = make_pool();
+        CUdeviceptr kept, freed, got, others, idle = is_other_idle ? take_in(NULL, 2 * MIB) : 0;
+        set_reuse(pool, 0);
+        assert_int_equal(cuMemAllocFromPoolAsync(&kept, MIB, pool, other), CUDA_SUCCESS);
+        assert_int_equal(cuMemAllocFromPoolAsync(&freed, MIB, pool, other), CUDA_SUCCESS);
+        assert_int_equal(freed, kept + MIB);
+        assert_int_equal(cuMemFreeAsync(freed, other), CUDA_SUCCESS);
+        if (idle)
+            assert_int_equal(cuMemFreeAsync(idle, NULL), CUDA_SUCCESS);
+        assert_int_equal(real(cuCtxSynchronize)(), CUDA_SUCCESS); /* pools do not hear of it */
+        assert_int_equal(real(cuMemAlloc_v2)(&others, card_free()), CUDA_SUCCESS);
+        assert_int_equal(cuMemAllocFromPoolAsync(&got, MIB / 2, pool, one), CUDA_SUCCESS);
+        assert_int_equal(got, freed);
+        assert_int_equal(cuMemFreeAsync(got, one), CUDA_SUCCESS);
+        assert_int_equal(cuMemFreeAsync(kept, other), CUDA_SUCCESS);
+        assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+        assert_int_equal(real(cuMemFree_v2)(others), CUDA_SUCCESS);
+        assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first);
+    }
+    assert_int_equal(cuStreamDestroy_v2(one), CUDA_SUCCESS);
+    assert_int_equal(cuStreamDestroy_v2(other), CUDA_SUCCESS);
+}
+
 /* In either order of the two calls. */
 static void a_destroyed_pool_keeps_its_memory_while_work_uses_it(void **state)
 {
@@ -317,6 +357,7 @@ int main(void)
         TEST(memory_of_streams_leaves_the_card_and_comes_back),
         TEST(what_a_stream_frees_is_its_own_at_once_and_others_have_to_wait),
         TEST(a_pool_of_the_program_s_moves_and_ends_with_its_last_allocation),
+        TEST(on_a_full_card_a_stream_gets_what_another_one_has_done_with),
         TEST(a_destroyed_pool_keeps_its_memory_while_work_uses_it),
         TEST(an_evicted_process_allocates_and_frees_in_streams),
         TEST(a_pool_that_others_may_import_stays_on_the_card),
