@@ -91,9 +91,10 @@ static bool begin(struct parts *parts, CUgraphExec exec)
         parts->pools[i] = pool;
         if (pool && pool_charge_prepare_graph(pool, part->exec.bytes, handle_key(exec)))
             continue;
-        charge_say_refused(true, part->gpu, part->exec.bytes);
         while (i-- > 0)
             pool_charge_accept(parts->pools[i]);
+        /* Without their locks, since it may attach (area.h). */
+        charge_say_refused(true, part->gpu, part->exec.bytes);
         return false;
     }
     charge_begin_move();
