@@ -8,14 +8,15 @@
 #include "intercept/memory/engine/state.h"
 #include "intercept/memory/engine/swap_move.h"
 #include "intercept/memory/engine/unmovable.h"
+#include "intercept/resolve/guard.h"
 #include "intercept/session/session.h"
 
 static int take_chunk(int fd, uint64_t bytes)
 {
     struct swap *swap = swap_state();
-    pthread_mutex_lock(&swap->lock);
+    guard_lock(&swap->lock);
     int result = arena_take_chunk(&swap->arena, fd, bytes);
-    pthread_mutex_unlock(&swap->lock);
+    guard_unlock(&swap->lock);
     if (result == 0)
         swap_lock_pages();
     return result;

@@ -9,6 +9,7 @@
 #include "intercept/memory/engine/swap_ipc.h"
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/memory/engine/swap_program.h"
+#include "intercept/resolve/guard.h"
 
 void swap_begin(void)
 {
@@ -24,12 +25,12 @@ static void swap_open_to_peer(CUdevice device, CUdevice peer)
     struct extents *extents = &swap_state()->extents;
     if (device < 0 || device >= (int)LEDGER_GPUS || peer < 0 || peer >= (int)LEDGER_GPUS || device == peer)
         return;
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     swap_state()->open_to[device] |= UINT64_C(1) << peer;
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent->address && !extent->pool && extent->device == device && extent->is_resident)
             extent_open_to_peers(extent);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
 }
 
 /* --- Addresses ------------------------------------------------------------------------------------- */
@@ -100,12 +101,12 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
     CUresult result = is_pitched ? as_driver_pitch(wanted, &bytes) : charge_capture_forbids();
     if (result != CUDA_SUCCESS)
         return result;
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     result = take(context, bytes, wanted->got);
     if (result == CUDA_ERROR_OUT_OF_MEMORY &&
         swap_pool_give_back(false)) /* as the driver does with its pools */
         result = take(context, bytes, wanted->got);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -191,12 +192,12 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
         return swap_ipc_close(key);
     if (release_rows[way].record != RECORD_POINTER)
         return plain_release(way, key, stream);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     struct extent *extent = extents_find(&swap_state()->extents, key);
     bool is_ours = extent && !extent->pool && extent_has(extent, key);
     bool is_resident = is_ours && is_on_card(extent);
     CUcontext context = is_ours ? extent->context : NULL;
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     bool is_pools = !is_ours && swap_pool_has(key);
     if ((!is_ours && !is_pools) || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
         /* In a capture, the driver refuses to free what no graph has allocated. */
@@ -206,10 +207,10 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     CUresult result = wait_before_free(way, stream, context, is_resident);
     if (result != CUDA_SUCCESS)
         return result;
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     extent = extents_find(&swap_state()->extents, key);
     result = extent ? give_back(extent, key) : CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -221,16 +222,16 @@ static void swap_meet_context(CUcontext context)
     struct swap_tools *tools;
     if (!own_calls_begin(&calls, context))
         return;
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     tools_find(context, &tools);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     own_calls_end(&calls);
 }
 
 static void swap_forget_context(CUcontext context)
 {
     struct extents *extents = &swap_state()->extents;
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent->context == context && !extent->bytes_before)
             extent_end(extent);
@@ -238,7 +239,7 @@ static void swap_forget_context(CUcontext context)
     tools_forget_context(context);
     swap_pool_forget_context(context);
     swap_ipc_forget_context(context);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
 }
 
 const struct engine engine_swap = {

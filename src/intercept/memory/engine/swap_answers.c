@@ -8,6 +8,7 @@
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_ipc.h"
 #include "intercept/memory/engine/swap_pool.h"
+#include "intercept/resolve/guard.h"
 
 /* Asked about this address, the driver answers as for an address in our extents at which nothing is allocated. */
 #define NOBODYS ((CUdeviceptr)1)
@@ -77,17 +78,17 @@ static bool find(CUdeviceptr *address, struct place *place)
     *place = (struct place){0};
     if (!charge_has_any())
         return false;
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     bool is_found = find_under_lock(address, place);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return is_found;
 }
 
 bool swap_has_physical_memory(CUdeviceptr address)
 {
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     bool is_ours = extents_find(&swap_state()->extents, address) != NULL;
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return is_ours;
 }
 
@@ -173,11 +174,11 @@ CUresult swap_pointer_attribute(void *value, CUpointer_attribute which, CUdevice
     CUresult result = CUDA_SUCCESS;
     if (!value || !charge_has_any())
         return engine_plain.pointer_attribute(value, which, address);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     size_t bytes = find_under_lock(&address, &place) ? attribute(which, address, &place, &word) : 0;
     if (!bytes)
         result = engine_plain.pointer_attribute(value, which, address);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     memcpy(value, &word, bytes); /* the low bytes: both processors that we support are little-endian */
     return result;
 }

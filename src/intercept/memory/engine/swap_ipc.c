@@ -115,7 +115,7 @@ CUresult swap_ipc_handle(CUipcMemHandle *handle, CUdeviceptr address)
         return result;
     program_lock_when_back();
     result = make_handle(handle, address);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 

@@ -8,6 +8,7 @@
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_pool.h"
+#include "intercept/resolve/guard.h"
 #include "intercept/submit/gate.h"
 
 /* Not a handle. The driver gets it in place of one of our handles that is not valid any more, and answers for it. */
@@ -83,9 +84,9 @@ static CUresult create(const struct allocation *wanted, CUmemGenericAllocationHa
 
 CUresult program_create(const struct allocation *wanted)
 {
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     CUresult result = create(wanted, wanted->got);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -103,14 +104,14 @@ static void end_if_unused(struct extent *extent)
 
 CUresult program_release(CUmemGenericAllocationHandle handle)
 {
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     struct extent *extent = extent_of_handle(handle);
     bool is_held = extent && extent->program.references;
     if (is_held) {
         extent->program.references--;
         end_if_unused(extent);
     }
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return is_held ? CUDA_SUCCESS : real(cuMemRelease)(NO_HANDLE);
 }
 
@@ -134,12 +135,12 @@ static CUresult program_free_addresses(CUdeviceptr address, size_t bytes)
 {
     if (!has_area())
         return real(cuMemAddressFree)(address, bytes);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     bool is_in_use = is_evicted() && address && bytes && mapping_touches(address, bytes);
     CUresult result = is_in_use ? CUDA_ERROR_INVALID_VALUE : real(cuMemAddressFree)(address, bytes);
     if (result == CUDA_SUCCESS)
         ranges_remove(&program()->reserved, address, 0);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -214,10 +215,10 @@ static CUresult program_map(CUdeviceptr address, size_t bytes, size_t offset,
 {
     if (!has_area())
         return real(cuMemMap)(address, bytes, offset, handle, flags);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     CUresult result = program_is_handle(handle) ? map_ours(address, bytes, offset, handle, flags)
                                                 : map_other(address, bytes, offset, handle, flags);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -249,7 +250,7 @@ static CUresult program_unmap(CUdeviceptr address, size_t bytes)
 {
     if (!has_area())
         return real(cuMemUnmap)(address, bytes);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     CUresult result;
     if (is_evicted() && mapping_find(address)) {
         result = unmap_evicted(address, bytes);
@@ -260,7 +261,7 @@ static CUresult program_unmap(CUdeviceptr address, size_t bytes)
     }
     if (result == CUDA_SUCCESS)
         drop_others(address, bytes);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -309,13 +310,13 @@ static CUresult program_set_access(CUdeviceptr address, size_t bytes, const CUme
 {
     if (!has_area())
         return real(cuMemSetAccess)(address, bytes, access, count);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     CUresult result = is_evicted() && mapping_find(address)
                           ? set_access_evicted(address, bytes, access, count)
                           : real(cuMemSetAccess)(address, bytes, access, count);
     if (result == CUDA_SUCCESS)
         mapping_remember_access(address, bytes, access, count);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -324,7 +325,7 @@ static CUresult program_get_access(unsigned long long *flags, const CUmemLocatio
 {
     if (!has_area() || !flags || !location)
         return real(cuMemGetAccess)(flags, location, address);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     const struct mapping *mapping = mapping_find(address);
     CUresult result = CUDA_SUCCESS;
     if (mapping && !mapping_extent(mapping)->is_resident) {
@@ -335,7 +336,7 @@ static CUresult program_get_access(unsigned long long *flags, const CUmemLocatio
     } else {
         result = real(cuMemGetAccess)(flags, location, address);
     }
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -343,7 +344,7 @@ static CUresult program_retain(CUmemGenericAllocationHandle *handle, void *addre
 {
     if (!has_area() || !handle)
         return real(cuMemRetainAllocationHandle)(handle, address);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     const struct mapping *mapping = mapping_find((uint64_t)(uintptr_t)address);
     CUresult result = CUDA_SUCCESS;
     if (mapping) {
@@ -352,7 +353,7 @@ static CUresult program_retain(CUmemGenericAllocationHandle *handle, void *addre
     } else {
         result = real(cuMemRetainAllocationHandle)(handle, address);
     }
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 
@@ -360,12 +361,12 @@ static CUresult program_properties(CUmemAllocationProp *properties, CUmemGeneric
 {
     if (!program_is_handle(handle))
         return real(cuMemGetAllocationPropertiesFromHandle)(properties, handle);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     const struct extent *extent = extent_of_handle(handle);
     bool is_known = properties && extent;
     if (is_known)
         *properties = extent->program.properties;
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return is_known ? CUDA_SUCCESS : real(cuMemGetAllocationPropertiesFromHandle)(properties, NO_HANDLE);
 }
 
@@ -374,9 +375,9 @@ static CUresult program_properties(CUmemAllocationProp *properties, CUmemGeneric
 void program_lock_when_back(void)
 {
     const struct timespec while_it_returns = {.tv_nsec = 1000000};
-    for (pthread_mutex_lock(&swap_state()->lock); is_evicted(); pthread_mutex_lock(&swap_state()->lock)) {
+    for (guard_lock(&swap_state()->lock); is_evicted(); guard_lock(&swap_state()->lock)) {
         struct gate *gate = gate_of();
-        pthread_mutex_unlock(&swap_state()->lock);
+        guard_unlock(&swap_state()->lock);
         if (gate && gate_names_begin(gate, __builtin_return_address(0)))
             gate_names_end();
         nanosleep(&while_it_returns, NULL);
@@ -396,15 +397,15 @@ static CUresult program_pin(CUmemGenericAllocationHandle *handle)
     } else {
         *handle = NO_HANDLE;
     }
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return CUDA_SUCCESS;
 }
 
 static bool is_ours(uint64_t address, uint64_t bytes)
 {
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     bool found = mapping_touches(address, bytes) || extents_find(&swap_state()->extents, address);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return found;
 }
 
@@ -450,7 +451,7 @@ static void program_pin_range(CUdeviceptr address, size_t bytes)
     program_lock_when_back();
     struct range first = allocation_around(address), last = allocation_around(address + bytes - 1);
     pin_all_in(first.begin, last.begin + last.bytes - first.begin);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
 }
 
 /* Set the attribute for each piece, since the driver does not know that they belong together. */
@@ -458,7 +459,7 @@ static CUresult program_set_attribute(const void *value, CUpointer_attribute whi
 {
     if (!has_area())
         return real(cuPointerSetAttribute)(value, which, address);
-    pthread_mutex_lock(&swap_state()->lock);
+    guard_lock(&swap_state()->lock);
     struct range all = allocation_around(address);
     CUresult result = real(cuPointerSetAttribute)(value, which, address);
     struct extent *piece;
@@ -467,7 +468,7 @@ static CUresult program_set_attribute(const void *value, CUpointer_attribute whi
          at = piece->address + piece->bytes)
         if (address - piece->address >= piece->bytes)
             result = real(cuPointerSetAttribute)(value, which, at);
-    pthread_mutex_unlock(&swap_state()->lock);
+    guard_unlock(&swap_state()->lock);
     return result;
 }
 

@@ -82,6 +82,55 @@ static void memory_moves_while_threads_allocate_and_free(void **state)
     assert_int_equal(used(), 3 * MIB);
 }
 
+static unsigned calls_seen, calls_cancellable;
+static CUresult (*driver_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                 unsigned long long);
+static CUresult (*driver_pointer_attribute)(void *, CUpointer_attribute, CUdeviceptr);
+
+static void see_call(void)
+{
+    int cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    pthread_setcancelstate(cancel_state, NULL);
+    calls_seen++;
+    calls_cancellable += cancel_state == PTHREAD_CANCEL_ENABLE;
+}
+
+static CUresult see_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                           const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    see_call();
+    return driver_create(handle, bytes, properties, flags);
+}
+
+static CUresult see_pointer_attribute(void *value, CUpointer_attribute which, CUdeviceptr address)
+{
+    see_call();
+    return driver_pointer_attribute(value, which, address);
+}
+
+/* It would end with the engine's lock: the driver waits in these calls. */
+static void no_thread_is_cancelled_inside_the_engine(void **state)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    unsigned is_synchronous;
+    driver_create = real(cuMemCreate), driver_pointer_attribute = real(cuPointerGetAttribute);
+    SET(cuMemCreate, see_create);
+    SET(cuPointerGetAttribute, see_pointer_attribute);
+    CUdeviceptr address = take(3 * MIB);
+    assert_int_equal(cuMemCreate(&handle, 2 * MIB, &properties, 0), CUDA_SUCCESS);
+    assert_int_equal(cuPointerGetAttribute(&is_synchronous, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address),
+                     CUDA_SUCCESS);
+    SET(cuMemCreate, driver_create);
+    SET(cuPointerGetAttribute, driver_pointer_attribute);
+    assert_int_equal(calls_seen, 3);
+    assert_int_equal(calls_cancellable, 0);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+}
+
 static void a_full_card_takes_back_what_is_freed(void **state)
 {
     CUdeviceptr kept = take(100 * MIB), small = take(100), others;
@@ -1090,6 +1139,7 @@ int main(void)
         TEST(small_allocations_share_what_the_driver_would_take_for_one),
         TEST(threads_allocate_and_free_side_by_side),
         TEST(memory_moves_while_threads_allocate_and_free),
+        TEST(no_thread_is_cancelled_inside_the_engine),
         TEST(a_full_card_takes_back_what_is_freed),
         TEST(memory_leaves_the_card_and_comes_back_where_it_was),
         TEST(an_evicted_process_allocates_and_frees_without_the_card),
