@@ -226,6 +226,15 @@ void descriptors_remove(uint64_t number)
     guard_unlock(&lock);
 }
 
+/* In another PID namespace, another process may have the same number. A forked child has its parent's secret. */
+bool descriptors_is_own(const struct descriptor_place *place)
+{
+    guard_lock(&lock);
+    bool is_own = place->pid == (int32_t)getpid() && place->secret == secret;
+    guard_unlock(&lock);
+    return is_own;
+}
+
 static int receive_descriptor(int fd)
 {
     union control control;

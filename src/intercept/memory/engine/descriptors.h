@@ -6,6 +6,7 @@
  * look into this process's memory anyway fetches anything. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -18,6 +19,9 @@ struct descriptor_place {
 /* Hand out `fd`. It becomes ours even if this fails. 0 or a negative errno. */
 int descriptors_add(int fd, struct descriptor_place *place);
 void descriptors_remove(uint64_t number);
+
+/* Whether this process has handed it out itself. */
+bool descriptors_is_own(const struct descriptor_place *place);
 
 /* Fetch another process's descriptor. Returns it, or a negative errno; waits for some seconds at most. */
 int descriptors_fetch(const struct descriptor_place *place);

@@ -252,7 +252,7 @@ CUresult swap_ipc_open(const struct allocation *wanted)
         result = real(cuCtxGetCurrent)(&context);
     if (result == CUDA_SUCCESS && !is_sound(&handle))
         result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS && handle.place.pid == (int32_t)getpid())
+    if (result == CUDA_SUCCESS && descriptors_is_own(&handle.place))
         result = CUDA_ERROR_INVALID_CONTEXT; /* a process may not open its own memory */
     if (result != CUDA_SUCCESS)
         return result;

@@ -74,11 +74,26 @@ static void what_is_taken_back_is_not_there_and_others_are(void **state)
     descriptors_remove(kept.number);
 }
 
+/* As they do in two containers that share a network namespace, where abstract sockets live. */
+static void processes_of_one_number_are_told_apart(void **state)
+{
+    struct descriptor_place place;
+    assert_int_equal(descriptors_add(open_null(), &place), 0);
+    assert_true(descriptors_is_own(&place));
+    place.secret++;
+    assert_false(descriptors_is_own(&place));
+    place.secret--;
+    place.pid++;
+    assert_false(descriptors_is_own(&place));
+    descriptors_remove(place.number);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_moment_without_descriptors_ends_nothing),
         cmocka_unit_test(what_is_taken_back_is_not_there_and_others_are),
+        cmocka_unit_test(processes_of_one_number_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
