@@ -21,7 +21,8 @@
 #define EXTENT_SHARED_BYTES (UINT64_C(2) << 20) /* what the driver takes for small allocations too */
 #define EXTENT_BLOCK_BYTES UINT64_C(512)        /* alignment of the driver's own allocations */
 #define EXTENT_BLOCKS (EXTENT_SHARED_BYTES / EXTENT_BLOCK_BYTES)
-#define EXTENTS_MAX 65536u
+#define EXTENTS_BITS 18
+#define EXTENTS_MAX (1u << EXTENTS_BITS) /* 512 GiB of the smallest extents */
 
 /* 128 bits computed from what an extent holds (clean.h). */
 struct digest {

@@ -13,7 +13,9 @@
 
 /* Not a handle. The driver gets it in place of one of our handles that is not valid any more, and answers for it. */
 #define NO_HANDLE ((CUmemGenericAllocationHandle)0)
-#define HANDLE_TAG UINT64_C(0x6773) /* the upper 16 bits; the lowest 16 are the index in the table */
+/* A handle: a tag in the upper 16 bits, how many were made before it, and the index in the table. */
+#define HANDLE_TAG UINT64_C(0x6773)
+#define HANDLE_COUNT_MASK ((UINT64_C(1) << (48 - EXTENTS_BITS)) - 1)
 
 /* A forked child that has no area yet has none of our memory either. */
 static bool has_area(void)
@@ -36,7 +38,7 @@ bool program_is_handle(CUmemGenericAllocationHandle handle)
 static struct extent *extent_of_handle(CUmemGenericAllocationHandle handle)
 {
     const struct extents *extents = &swap_state()->extents;
-    uint32_t index = handle & 0xffff;
+    uint32_t index = handle & (EXTENTS_MAX - 1);
     struct extent *extent = program_is_handle(handle) && index < extents->end ? &extents->table[index] : NULL;
     return extent && extent->is_used && extent->program.handle == handle ? extent : NULL;
 }
@@ -76,7 +78,8 @@ static CUresult create(const struct allocation *wanted, CUmemGenericAllocationHa
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     uint64_t index = (uint64_t)(extent - swap->extents.table);
-    extent->program.handle = HANDLE_TAG << 48 | (uint64_t)++swap->program.made_count << 16 | index;
+    uint64_t count = ++swap->program.made_count & HANDLE_COUNT_MASK;
+    extent->program.handle = HANDLE_TAG << 48 | count << EXTENTS_BITS | index;
     extent_count(extent, true);
     *handle = extent->program.handle;
     return CUDA_SUCCESS;

@@ -711,6 +711,29 @@ static void what_is_made_for_rdma_stays_on_the_card_and_is_counted(void **state)
     }
 }
 
+/* As many as a large card has of the smallest. */
+static void a_process_may_have_more_extents_than_16_bits_count(void **state)
+{
+    enum { BYTES = 2 << 20, MANY = 70000 };
+    struct extents *extents = &swap_state()->extents;
+    uint32_t end = extents->end, spare = extents->spare;
+    CUdeviceptr address = reserve(BYTES);
+    extents->spare = 0;
+    extents->end = MANY; /* those before were given back */
+    CUmemGenericAllocationHandle handle = make(BYTES);
+    show(address, BYTES, handle);
+    fill(address, BYTES, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, BYTES, 1);
+    assert_int_equal(cuMemUnmap(address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(address, BYTES), CUDA_SUCCESS);
+    extents->end = end;
+    extents->spare = spare;
+}
+
 static void memory_that_others_may_reach_stays_on_the_card(void **state)
 {
     enum { BYTES = 2 << 20 };
@@ -1172,6 +1195,7 @@ int main(void)
         TEST(nothing_is_mapped_over_memory_that_leaves_at_that_moment),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
         TEST(what_is_made_for_rdma_stays_on_the_card_and_is_counted),
+        TEST(a_process_may_have_more_extents_than_16_bits_count),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(a_handle_is_a_process_s_own_by_more_than_its_number),
         TEST(host_memory_that_nothing_needs_goes_back),
