@@ -596,6 +596,20 @@ def test_programs_wait_in_line_for_what_others_have_who_cannot_leave(daemon, sta
     assert waiting.read().split()[0] == "0"
 
 
+def test_what_has_no_context_to_leave_by_counts_as_unmovable(daemon, start_puppet):
+    """Its process is told to leave once."""
+    puppet = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "512MiB")
+    assert puppet.ask(f"vmm {64 * MIB} 0").split()[0] == "0" and puppet.ask("destroy 0") == "0"
+    daemon.cli("suspend", "a")
+    session = daemon.session("a")
+    assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("away", 0, 64 * MIB)
+    assert "agent.floods" not in [kind for kind, _ in events(daemon, session)]
+    daemon.cli("resume", "a")
+    session = daemon.session("a")
+    assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("resident", 64 * MIB, 0)
+    puppet.process.kill()
+
+
 def test_a_session_that_is_told_two_policies_is_refused(daemon):
     for policy in ("refuse", "wait"):
         refused = daemon.cli("create", "--oversubscribe", "--when-full", policy, check=False)

@@ -45,6 +45,8 @@ struct extent {
     /* Another process or device holds the physical memory too, or may look at it where it is: it stays on the card
      * for good. */
     bool is_pinned;
+    /* Its process is evicted, and it is still on the card: no context could take it off. */
+    bool is_stuck;
     /* It was handed out by legacy IPC, under this number (descriptors.h). */
     bool is_handed_out;
     uint64_t handed_out_as, handed_out_secret;

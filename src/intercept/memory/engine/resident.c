@@ -125,7 +125,7 @@ void extent_count(const struct extent *extent, bool is_there)
 {
     _Atomic uint64_t *sum =
         extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
-    if (extent->is_pinned)
+    if (extent->is_pinned || extent->is_stuck)
         sum = &swap_state()->pinned_bytes;
     uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
     atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,

@@ -106,9 +106,9 @@ struct swap {
     enum extents_for_rdma { RDMA_UNKNOWN, RDMA_CAPABLE, RDMA_INCAPABLE } for_rdma[LEDGER_GPUS];
     /* All memory is away, but for what is pinned or came ahead. New extents are made without physical memory. */
     atomic_bool is_evicted;
-    /* Bytes of extents that can move. */
+    /* Bytes of extents that can move, but for those that are stuck. */
     _Atomic uint64_t resident_bytes, evicted_bytes;
-    /* Bytes of extents that cannot move any more. */
+    /* Bytes of extents that cannot move any more, or are stuck. */
     _Atomic uint64_t pinned_bytes;
 };
 

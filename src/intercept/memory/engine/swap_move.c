@@ -63,6 +63,13 @@ static void end_copy(struct extent *extent)
         extent_give_up_place(extent);
 }
 
+static void set_stuck(struct extent *extent, bool is_stuck)
+{
+    extent_count(extent, false);
+    extent->is_stuck = is_stuck;
+    extent_count(extent, true);
+}
+
 /* The restore is over. If all is back, the extents do not need their copies any more; if not, what had returned
  * leaves again, and its copies hold. */
 static void end_return(struct move *move, bool is_back)
@@ -77,6 +84,7 @@ static void end_return(struct move *move, bool is_back)
         }
         extent->is_returning = false;
         extent->is_ahead &= !is_back;
+        set_stuck(extent, extent->is_stuck && !is_back);
     }
     atomic_store_explicit(&move->swap->is_evicted, !is_back, memory_order_relaxed);
 }
@@ -327,6 +335,15 @@ static bool make_room(struct move *move)
     return false;
 }
 
+/* Extents that no way took stay where they are until the next restore: programs may have destroyed all contexts on a
+ * device, or have more contexts than move. */
+static void leave_stuck(struct move *move)
+{
+    for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
+        set_stuck(extent, is_to_leave(extent));
+    atomic_store_explicit(&move->swap->is_evicted, true, memory_order_relaxed);
+}
+
 /* If an extent cannot leave, those that have left come back. If even that fails, the process is evicted with some of
  * its memory on the card, and the rest comes back with the next restore. */
 static CUresult evict(struct move *move)
@@ -338,7 +355,7 @@ static CUresult evict(struct move *move)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = move_all(move, &out);
     if (result == CUDA_SUCCESS)
-        atomic_store_explicit(&move->swap->is_evicted, true, memory_order_relaxed);
+        leave_stuck(move);
     else
         restore(move);
     return result;

@@ -766,18 +766,41 @@ static void memory_that_others_may_reach_stays_on_the_card(void **state)
     assert_int_equal(swap_state()->pinned_bytes, 0);
 }
 
-/* In another container, a process may have the same number as this one. */
-static void a_handle_is_a_process_s_own_by_more_than_its_number(void **state)
+/* And counts as memory that cannot move, so that nobody has it moved again and again. */
+static void what_has_no_context_to_leave_by_stays_on_the_card(void **state)
 {
-    enum { SECRET_AT = 8, LAZY_PEER_ACCESS = 1 }; /* struct handle of swap_ipc.c */
-    CUipcMemHandle handle;
-    CUdeviceptr address = take(3 * MIB), theirs;
-    assert_int_equal(cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
-    assert_int_equal(cuIpcOpenMemHandle_v2(&theirs, handle, LAZY_PEER_ACCESS), CUDA_ERROR_INVALID_CONTEXT);
-    handle.reserved[SECRET_AT] ^= 1;
-    assert_int_equal(cuIpcOpenMemHandle_v2(&theirs, handle, LAZY_PEER_ACCESS),
-                     CUDA_ERROR_INVALID_VALUE); /* there is no such process */
-    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    enum { BYTES = 4 << 20 };
+    CUmemAllocationProp on_other = on_card;
+    CUmemGenericAllocationHandle handle, freed;
+    CUcontext other;
+    struct agent_memory before, memory;
+    on_other.location.id = 1;
+    swap_mover.count(&before);
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
+    assert_int_equal(cuMemCreate(&handle, BYTES, &on_other, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemCreate(&freed, 2 * BYTES, &on_other, 0), CUDA_SUCCESS);
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    CUdeviceptr moves = take(BYTES);
+    fill(moves, BYTES, 1);
+    for (unsigned again = 0; again < 2; again++) {
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        swap_mover.count(&memory);
+        assert_int_equal(memory.resident_bytes, 0);
+        assert_int_equal(memory.evicted_bytes, BYTES);
+        assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + 3 * BYTES);
+    }
+    assert_int_equal(cuMemRelease(freed), CUDA_SUCCESS);
+    swap_mover.count(&memory);
+    assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    swap_mover.count(&memory);
+    assert_int_equal(memory.resident_bytes, 2 * BYTES);
+    assert_int_equal(memory.evicted_bytes, 0);
+    assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes);
+    check(moves, BYTES, 1);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(moves), CUDA_SUCCESS);
 }
 
 /* --- Host memory ----------------------------------------------------------------------------------- */
@@ -1197,7 +1220,7 @@ int main(void)
         TEST(what_is_made_for_rdma_stays_on_the_card_and_is_counted),
         TEST(a_process_may_have_more_extents_than_16_bits_count),
         TEST(memory_that_others_may_reach_stays_on_the_card),
-        TEST(a_handle_is_a_process_s_own_by_more_than_its_number),
+        TEST(what_has_no_context_to_leave_by_stays_on_the_card),
         TEST(host_memory_that_nothing_needs_goes_back),
         TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
         TEST(memory_is_compared_with_its_copy_where_that_is_asked_for),
