@@ -365,7 +365,7 @@ struct wire_room {
 
 enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
-    WIRE_MOVED_WAITS = 2, /* and work waits there */
+    WIRE_MOVED_WAITS = 2, /* and a thread waits for that */
     /* All work is done, no thread waits, and going by its gaps so far that will stay so for some time. */
     WIRE_MOVED_IDLE = 4,
     WIRE_MOVED_PARTS = 16, /* the process knows RESTORE_PART; 8 was a form that names no GPU */

@@ -596,6 +596,30 @@ def test_programs_wait_in_line_for_what_others_have_who_cannot_leave(daemon, sta
     assert waiting.read().split()[0] == "0"
 
 
+@pytest.mark.parametrize("command", [f"array {64 * MIB}", "context 0"])
+def test_what_needs_the_card_waits_for_the_memory_to_come_back(make_daemon, make_gpu, start_puppet, reap, command):
+    """A program whose memory is away asks for something that does not move, on a card that another session fills with its work."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, FAKECUDA_CONTEXT_BYTES=40 * MIB, **WORKS)).start()
+    daemon.cli("scheduler", "--quantum", "60s")
+    away = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "350MiB")
+    assert away.ask(f"alloc {200 * MIB}").split()[0] == "0"
+    works = run_movable(daemon, reap, 0, 1, "--name", "b", "--oversubscribe", "--memory", "350MiB")
+    assert works.ask(f"alloc {290 * MIB}") == "allocated"
+    wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
+    assert works.ask("work 1500").startswith("worked")
+    works.send("toil")
+    assert away.ask(f"alloc {16 * MIB}").split()[0] == "0"  # which moves: nobody has to leave for it
+    assert daemon.session("a")["waits_for"] is None
+    away.send(command)
+    wait_for(lambda: daemon.session("a")["waits_for"] == "room", "it to wait for its memory")
+    assert daemon.session("b")["residency"] == "resident" and not away.has_answered(0)
+    works.send("touch")  # it toils no more
+    assert away.read().split()[0] == "0"
+    assert works.read().startswith("worked") and works.read() == "touched"
+    away.process.kill()
+    works.end()
+
+
 def test_what_has_no_context_to_leave_by_counts_as_unmovable(daemon, start_puppet):
     """Its process is told to leave once."""
     puppet = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "512MiB")

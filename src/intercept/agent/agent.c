@@ -173,12 +173,12 @@ static void *agent_main(void *unused)
                 agent_move_met(gate);
             next_try_ns = monotonic_ns() + TRY_AGAIN_NS;
         }
+        agent_serve_room(gate);
         if (agent.connection.open) {
             agent_serve(gate);
             agent_serve_memory(gate);
             agent_serve_spare(gate);
         }
-        agent_serve_room(gate);
         check_descriptors(gate);
         uint64_t watch_ns = agent_watch_daemon(gate);
         if (pause_until_something(least(watch_ns, pause_ns(gate))))

@@ -61,7 +61,8 @@ void agent_set_mover(const struct agent_mover *mover);
  * (gate_names_begin()). */
 bool agent_takes_addresses(void);
 
-/* `gpu` of the policy had no room for `bytes`: wait until the daemon has made room. `attempt` counts from 0 for each
+/* `gpu` of the policy had no room for `bytes`: wait until the daemon has made room; if the process's memory is away, until
+ * it is back, unless one more attempt shows that the request does not need the card. `attempt` counts from 0 for each
  * request. `is_charged`: the bytes stay charged in the ledger meanwhile. False: there will be no room, or nobody can say.
  * Call it without any lock that a move takes. */
 bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt);

@@ -75,6 +75,8 @@ struct agent_state {
     struct {
         /* The memory is away, from EVICT to RESTORE. The gate stays closed then, whatever leases say. */
         bool is_away;
+        /* How often it has left. */
+        uint64_t absences;
         /* What the last MOVED said, and when it was sent. */
         struct wire_moved told;
         uint64_t told_ns;
@@ -196,6 +198,8 @@ void agent_take_room(const struct wire_room *room);
 void agent_ask_again_for_room(void);
 /* Whether a thread waits for room. */
 bool agent_is_asked_for_room(void);
+/* Whether a thread waits for the memory to come back, as the daemon can only make room then. */
+bool agent_is_card_needed(void);
 
 /* --- silence.c ------------------------------------------------------------------------------------- */
 

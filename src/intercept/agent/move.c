@@ -51,7 +51,8 @@ static struct wire_moved memory_now(const struct gate *gate)
 {
     struct agent_memory memory = {0};
     agent_mover()->count(&memory);
-    uint32_t flags = agent.move.is_away ? WIRE_MOVED_AWAY | (has_waiter(gate) ? WIRE_MOVED_WAITS : 0)
+    bool waits = has_waiter(gate) || agent_is_card_needed();
+    uint32_t flags = agent.move.is_away            ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
                      : agent.move.idleness.is_idle ? WIRE_MOVED_IDLE
                                                    : 0;
     return (struct wire_moved){
@@ -198,7 +199,9 @@ static bool have_all_left(struct gate *gate, uint64_t patience_ns)
 bool agent_move_out(struct gate *gate, uint64_t patience_ns)
 {
     agent.move.is_away = !agent_takes_addresses() || have_all_left(gate, patience_ns);
-    if (!agent.move.is_away)
+    if (agent.move.is_away)
+        agent.move.absences++;
+    else
         gate_memory_is_back(gate);
     return agent.move.is_away;
 }

@@ -15,18 +15,31 @@
 /* If the daemon that was asked has gone: how long to wait for the next one. */
 #define LOST_NS UINT64_C(10000000000)
 
+/* While the memory is away, most of what is made does not go onto the card; contexts, arrays and the like do. Which a
+ * request is for shows when the thread tries once more. If that fails, the memory has to come back first. */
+static __thread struct {
+    uint64_t
+        absence;    /* in which this thread's request was tried once more (agent.move.absences); 0: in none */
+    unsigned count; /* how often it was, in all absences */
+} tried;
+
 /* One thread asks at a time; the others wait for the lock. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 static struct wire_need need;     /* under the lock; the agent reads it once `asked` has its number */
+static uint64_t tried_in;         /* with `need`: tried.absence */
 static _Atomic uint64_t asked;    /* number of the question that waits for an answer; 0: none */
 static _Atomic uint32_t answered; /* a futex; counts answers */
 static atomic_bool has_room;
+static _Atomic uint64_t
+    try_in; /* the answer is to try once more in this absence; 0: the answer is of the daemon */
 /* The agent's own: the question that it sent last; the question that it cannot send for want of a daemon, and since when. */
 static uint64_t told, lost, lost_ns;
+static bool needs_card; /* the thread waits until the memory is back */
 
-static void wake(bool is_room)
+static void wake(bool is_room, uint64_t absence)
 {
     atomic_store_explicit(&has_room, is_room, memory_order_relaxed);
+    atomic_store_explicit(&try_in, absence, memory_order_relaxed);
     atomic_store_explicit(&asked, 0, memory_order_relaxed);
     atomic_fetch_add_explicit(&answered, 1, memory_order_release); /* wait_for_answer() */
     syscall(SYS_futex, &answered, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
@@ -45,14 +58,23 @@ static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, uint32_t attemp
     static uint64_t last;
     uint32_t seen = atomic_load_explicit(&answered, memory_order_acquire);
     need = (struct wire_need){.number = ++last, .bytes = bytes, .gpu = gpu, .attempt = attempt};
+    tried_in = tried.absence;
     atomic_store_explicit(&asked, last, memory_order_release); /* agent_serve_room() */
     gate->poke();
     wait_for_answer(seen);
+    uint64_t absence = atomic_load_explicit(&try_in, memory_order_relaxed);
+    if (absence) {
+        tried.absence = absence;
+        tried.count++;
+    }
     return atomic_load_explicit(&has_room, memory_order_relaxed);
 }
 
 bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)
 {
+    if (attempt == 0)
+        tried.absence = tried.count = 0;
+    attempt -= attempt < tried.count ? attempt : tried.count;
     if (session_is_standalone() || !session_slot()->ledger.policy->gives_room || attempt >= ATTEMPTS)
         return false;
     agent_begin(); /* there may be no context yet */
@@ -75,20 +97,30 @@ static void wait_for_daemon(uint64_t number)
         lost_ns = now_ns;
     lost = number;
     if (now_ns - lost_ns >= LOST_NS)
-        wake(false);
+        wake(false, 0);
+}
+
+/* The daemon forgets the question meanwhile. */
+static void serve_while_away(void)
+{
+    told = 0;
+    needs_card = tried_in == agent.move.absences;
+    if (!needs_card)
+        wake(true, agent.move.absences);
 }
 
 void agent_serve_room(struct gate *gate)
 {
     uint64_t number = atomic_load_explicit(&asked, memory_order_acquire); /* ask() */
+    needs_card = false;
     if (!number)
         return;
     if (!agent.connection.open) {
         wait_for_daemon(number);
         return;
     }
-    if (agent.move.is_away) { /* memory that is made now does not go onto the card */
-        wake(true);
+    if (agent.move.is_away) {
+        serve_while_away();
         return;
     }
     if (number == told)
@@ -101,12 +133,17 @@ void agent_serve_room(struct gate *gate)
 void agent_take_room(const struct wire_room *room)
 {
     if (room->number == atomic_load_explicit(&asked, memory_order_relaxed))
-        wake(room->has_room);
+        wake(room->has_room, 0);
 }
 
 bool agent_is_asked_for_room(void)
 {
     return atomic_load_explicit(&asked, memory_order_relaxed) != 0;
+}
+
+bool agent_is_card_needed(void)
+{
+    return needs_card;
 }
 
 void agent_ask_again_for_room(void)

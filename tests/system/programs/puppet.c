@@ -8,6 +8,7 @@
  * refused; answers how often they were not churn T N B           T threads allocate and free up to B bytes N
  * times fork                  a child reads on until `exit`; then the parent answers exec, close, pid, exit
  *
+ *   array B                                                  the number of the thing, of B bytes in whole KiB
  *   capture M, captured                                      a stream is captured in mode M; and no more
  *   graph B F                                                one that takes B bytes and gives them back, launched, or uploaded
  *
@@ -67,6 +68,13 @@ static CUresult take(const char *kind, size_t bytes, struct thing *thing)
     if (strcmp(kind, "pitch") == 0)
         return call(cuMemAllocPitch_v2)(&thing->address, &pitch, bytes, 1, 4);
     return call(cuMemAlloc_v2)(&thing->address, bytes);
+}
+
+static CUresult make_array(CUarray *array, size_t bytes)
+{
+    const CUDA_ARRAY_DESCRIPTOR how = {
+        .Width = 1024, .Height = bytes / 1024, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    return call(cuArrayCreate_v2)(array, &how);
 }
 
 static CUresult map(const struct thing *physical, struct thing *mapping)
@@ -214,6 +222,7 @@ static void obey(const char *line, char *const arguments[])
     struct thing *next = &things[count], *given;
     size_t free_bytes = 0, total_bytes = 0, pitch = 0;
     CUmemoryPool pool;
+    CUarray array;
 
     sscanf(line, "%31s %llu %llu %llu", verb, &a, &b, &c);
     given = &things[a % THINGS];
@@ -233,6 +242,8 @@ static void obey(const char *line, char *const arguments[])
         answer("%d", call(cuCtxDestroy_v2)(given->context));
     else if (IS("alloc") || IS("managed") || IS("async"))
         answer_thing(take(verb, a, next));
+    else if (IS("array"))
+        answer_thing(make_array(&array, a));
     else if (IS("pitch"))
         answer_thing(call(cuMemAllocPitch_v2)(&next->address, &pitch, a, b, 4));
     else if (IS("vmm")) {
