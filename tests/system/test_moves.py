@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+import attach_client
 from conftest import GIB, MIB, wait_for
 
 
@@ -632,6 +633,32 @@ def test_what_has_no_context_to_leave_by_counts_as_unmovable(daemon, start_puppe
     session = daemon.session("a")
     assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("resident", 64 * MIB, 0)
     puppet.process.kill()
+
+
+def test_what_a_process_says_takes_no_room_from_others(make_daemon, make_gpu, reap):
+    """Of its memory, and in its ledger: more than any card or machine has."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB)).start()
+    daemon.cli("create", "--name", "liar", "--memory", "64MiB", "--oversubscribe", "--host-memory", "64MiB")
+    session = daemon.session("liar")["session_id"]
+    client = attach_client.Client(daemon.attach_socket).attach(session)
+    client.hold(1 << 60)
+    agent = attach_client.Agent(daemon.attach_socket, client, session)
+    agent.tell_memory(resident_bytes=1 << 63, unmovable_bytes=1 << 63, arena_bytes=1 << 60)
+    wait_for(lambda: daemon.session("liar")["movable_bytes"], "the daemon to have heard that")
+    refused = daemon.cli("suspend", "liar", check=False, timeout=10)
+    assert refused.returncode == 1 and "host memory" in refused.stderr
+    holds, asks = [run_movable(daemon, reap, 4, MIB, "--name", name, "--oversubscribe", "--memory", "900MiB") for name in ("holds", "asks")]
+    for movable in (holds, asks):
+        movable.send(f"alloc {600 * MIB}")
+        assert movable.has_answered(20) and movable.read() == "allocated"
+    wait_for(lambda: daemon.session("holds")["residency"] == "away", "the one without work to have left")
+    daemon.cli("suspend", "asks")
+    daemon.cli("resume", "asks")
+    assert holds.ask("check") == "good" and asks.ask("check") == "good"
+    for movable in (holds, asks):
+        movable.end()
+    agent.close()
+    client.close()
 
 
 def test_a_session_that_is_told_two_policies_is_refused(daemon):

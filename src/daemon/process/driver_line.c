@@ -67,7 +67,7 @@ struct row {
     pid_t pid;
     uint64_t shown_bytes, charged_bytes;
     bool is_unknown; /* NVML has no figure for it: the last value stays */
-    bool is_attached, has_moved, is_given;
+    bool is_attached, has_moved, is_given, is_counted;
 };
 
 struct table {
@@ -184,6 +184,16 @@ static bool is_known(const struct row *row)
     return !row->is_unknown && (row->shown_bytes || !row->charged_bytes);
 }
 
+/* Without a figure the last one stays. */
+static void note_shown(struct driver_part *part, struct row *row)
+{
+    if (row && row->is_unknown)
+        return;
+    part->shown_bytes = row && !row->is_counted ? row->shown_bytes : 0;
+    if (row)
+        row->is_counted = true;
+}
+
 static void conclude(struct process *process, unsigned policy_gpu, struct row *row)
 {
     uint64_t *bytes = &process->driver_parts[policy_gpu].bytes;
@@ -240,6 +250,7 @@ static void see_concluded(struct process *process, unsigned policy_gpu, struct r
     if (row && !row->is_unknown && !is_known(row) && !process->driver_parts_held)
         gpu_tell_silence(argument, "it shows 0 bytes for a process that holds memory");
     conclude(process, policy_gpu, row);
+    note_shown(&process->driver_parts[policy_gpu], row);
 }
 
 /* On a card that lists no processes nobody can tell what dead processes left: it counts as nothing. */
@@ -324,6 +335,14 @@ static uint64_t sum_of_processes(const struct session *session, unsigned policy_
     return sum;
 }
 
+static uint64_t sum_of_shown(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        sum = add(sum, process->driver_parts ? process->driver_parts[policy_gpu].shown_bytes : 0);
+    return sum;
+}
+
 static uint64_t sum_of_orphans(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
@@ -338,6 +357,7 @@ void driver_line_publish(struct session *session)
     for (unsigned i = 0; i < session->gpu_count; i++) {
         session->gpus[i].driver_bytes = sum_of_processes(session, i);
         session->gpus[i].orphan_bytes = sum_of_orphans(session, i);
+        session->gpus[i].shown_bytes = sum_of_shown(session, i);
     }
     policy_publish_sample(session);
 }

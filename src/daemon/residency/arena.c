@@ -42,6 +42,12 @@ uint64_t arena_chunk_bytes(uint64_t lacking_bytes)
     return lacking_bytes > ARENA_CHUNK_SMALL ? ARENA_CHUNK_LARGE : ARENA_CHUNK_SMALL;
 }
 
+uint64_t arena_chunks_bytes(uint64_t lacking_bytes)
+{
+    uint64_t rest = lacking_bytes % ARENA_CHUNK_LARGE;
+    return lacking_bytes - rest + (rest ? arena_chunk_bytes(rest) : 0);
+}
+
 uint64_t arena_bound_bytes(const struct daemon *daemon)
 {
     uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

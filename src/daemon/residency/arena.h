@@ -21,6 +21,8 @@ struct daemon;
 
 /* The size of the next chunk for a process that lacks this many bytes. */
 uint64_t arena_chunk_bytes(uint64_t lacking_bytes);
+/* The sizes of all its next chunks together. */
+uint64_t arena_chunks_bytes(uint64_t lacking_bytes);
 
 /* Called in the loop's thread. `fd`: the chunk, which is closed when this returns; or a negative errno, and `why`. */
 typedef void arena_made(void *argument, int fd, uint64_t bytes, const char *why);

@@ -43,10 +43,15 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     return used > here ? used : here;
 }
 
-/* The same, bounded so that sums of it cannot overflow. */
+static uint64_t at_most(uint64_t bytes, uint64_t most_bytes)
+{
+    return bytes < most_bytes ? bytes : most_bytes;
+}
+
+/* The same, but no more than it can have, and bounded so that sums of it cannot overflow. */
 static int64_t counted_by(const struct session *session, unsigned policy_gpu)
 {
-    uint64_t taken = taken_by(session, policy_gpu);
+    uint64_t taken = at_most(taken_by(session, policy_gpu), moves_most_bytes(session, policy_gpu));
     return taken < INT64_MAX / LEDGER_GPUS ? (int64_t)taken : INT64_MAX / LEDGER_GPUS;
 }
 
@@ -208,6 +213,7 @@ static struct residency_session see(const struct session *session, struct reside
             part->least_bytes += away;
             part->missing_bytes += away + move->misses * 2 * MOVES_SLACK_BYTES;
         }
+        part->here_bytes = at_most(part->here_bytes, moves_most_bytes(session, i));
         here += part->here_bytes;
         missing += part->missing_bytes;
     }
@@ -381,8 +387,9 @@ static struct residency_turns turns_of(const struct moves *moves)
 /* What is coming to one of the session's GPUs now: when it has come, it can leave again. */
 static uint64_t on_its_way(const struct session *session, unsigned policy_gpu)
 {
-    return session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)
-                                               : moves_coming_bytes(session, policy_gpu);
+    uint64_t bytes = session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)
+                                                         : moves_coming_bytes(session, policy_gpu);
+    return at_most(bytes, moves_most_bytes(session, policy_gpu));
 }
 
 /* What would be free for `waiter` in a place if all others left that can leave, or can when they have come. */

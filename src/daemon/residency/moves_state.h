@@ -25,16 +25,20 @@ struct process;
  * small card. */
 #define MOVES_SLACK_BYTES (UINT64_C(16) << 20)
 #define MOVES_SLACK_PART 64
+/* No process has more memory than this, whatever it says: sums over all slots of all sessions do not overflow. */
+#define MOVES_BYTES_MOST (UINT64_C(1) << 48)
 /* How often the daemon checks what no message tells it, while anything moves or waits. */
 #define MOVES_TICK_USEC UINT64_C(100000)
 
 /* What one process says of its memory, and was told to do. */
 struct process_move {
-    struct wire_moved now;
+    struct wire_moved now; /* within what it can have: a process may say anything */
     uint64_t given_bytes;  /* arena it was given, counting chunks that it has not confirmed yet */
-    uint64_t order;        /* the order that it has not answered yet; 0: none */
-    bool is_part;          /* that order brings some of its memory ahead: */
-    unsigned part_gpu;     /* to this GPU of the policy, */
+    uint64_t
+        sent_bytes;    /* of the chunks that it was sent and did not say it gave back: it has no more arena */
+    uint64_t order;    /* the order that it has not answered yet; 0: none */
+    bool is_part;      /* that order brings some of its memory ahead: */
+    unsigned part_gpu; /* to this GPU of the policy, */
     uint64_t part_bytes;   /* this many bytes, */
     uint64_t part_from;    /* when this many were on the card already */
     uint64_t heard_usec;   /* when it last sent something, or was given an order */
@@ -97,6 +101,11 @@ bool process_move_is_partly_away(const struct process_move *move);
 /* How much arena a process lacks, to leave the card as a whole. */
 uint64_t process_move_lacks_bytes(const struct process_move *move);
 
+/* The most that the session can have on one of its GPUs, whatever its processes say and its ledger has charged, both of
+ * which its user can write: its limit, or what NVML shows of it if the limit was lowered below that. */
+uint64_t moves_most_bytes(const struct session *session, unsigned policy_gpu);
+/* The most that one process of it can have on all its GPUs, or away from them: what they have, or what it may pass. */
+uint64_t moves_most_of_process(const struct session *session);
 /* The sum over the session's processes of a field of struct wire_moved, as they said last. */
 uint64_t moves_sum_of(const struct session *session, size_t offset);
 #define MOVES_SUM(session, field) moves_sum_of(session, offsetof(struct wire_moved, field))

@@ -20,14 +20,40 @@ bool process_move_is_partly_away(const struct process_move *move)
     return move->now.flags & WIRE_MOVED_AWAY;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+uint64_t moves_most_bytes(const struct session *session, unsigned policy_gpu)
+{
+    const struct session_gpu *gpu = &session->gpus[policy_gpu];
+    return add(larger(gpu->limit_bytes, gpu->shown_bytes), add(gpu->driver_bytes, gpu->orphan_bytes));
+}
+
+uint64_t moves_most_of_process(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        const struct session_gpu *gpu = &session->gpus[i];
+        uint64_t card = gpu->gpu >= 0 ? session->daemon->gpus[gpu->gpu].total_bytes : 0;
+        sum = add(sum, larger(gpu->limit_bytes, card));
+    }
+    return sum < MOVES_BYTES_MOST ? sum : MOVES_BYTES_MOST;
+}
+
 uint64_t moves_sum_of(const struct session *session, size_t offset)
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)
-        if (process->move &&
-            __builtin_add_overflow(
-                sum, *(const uint64_t *)(const void *)((const char *)&process->move->now + offset), &sum))
-            return UINT64_MAX;
+        if (process->move)
+            sum = add(sum, *(const uint64_t *)(const void *)((const char *)&process->move->now + offset));
     return sum;
 }
 
@@ -59,11 +85,7 @@ uint64_t moves_chunk_bytes(const struct session *session)
     if (session->engine != LEDGER_ENGINE_SWAP) /* the driver keeps its host memory */
         return 0;
     for (const struct process *process = session->processes; process; process = process->next)
-        for (uint64_t left = process->move ? process_move_lacks_bytes(process->move) : 0; left;) {
-            uint64_t chunk = arena_chunk_bytes(left);
-            sum += chunk;
-            left = left > chunk ? left - chunk : 0;
-        }
+        sum += process->move ? arena_chunks_bytes(process_move_lacks_bytes(process->move)) : 0;
     return sum;
 }
 
@@ -164,9 +186,8 @@ uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu)
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next) {
         const struct wire_need *need = process->move ? &process->move->need : NULL;
-        if (need && need->number && need->gpu == policy_gpu && need->attempt & WIRE_NEED_CHARGED &&
-            __builtin_add_overflow(sum, need->bytes, &sum))
-            return UINT64_MAX;
+        if (need && need->number && need->gpu == policy_gpu && need->attempt & WIRE_NEED_CHARGED)
+            sum = add(sum, need->bytes);
     }
     return sum;
 }

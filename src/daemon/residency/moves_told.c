@@ -11,6 +11,9 @@
 /* How long a process is asked again and again, when its work in flight does not end. */
 #define BUSY_USEC UINT64_C(30000000)
 #define RETRY_USEC UINT64_C(500000)
+/* Arena that a process may have beyond the size of its memory: for memory that comes and goes, and to fill its chunks. */
+#define ARENA_MORE_PART 8
+#define ARENA_MORE_BYTES (2 * ARENA_CHUNK_LARGE)
 
 /* A new session starts with the most that any other has held: nobody owes it the time before it came. */
 static uint64_t most_held_usec(const struct daemon *daemon)
@@ -139,6 +142,42 @@ static void note_ahead(struct process_move *move, uint64_t before_bytes)
     }
 }
 
+static uint64_t at_most(uint64_t bytes, uint64_t most_bytes)
+{
+    return bytes < most_bytes ? bytes : most_bytes;
+}
+
+/* A process that attached under an earlier daemon has chunks that this one did not send: it is believed, within bounds. */
+static void believe_first(struct process *process, const struct wire_moved *moved)
+{
+    uint64_t most = moves_most_of_process(process->session);
+    if (!process->attached_usec)
+        process->move->sent_bytes =
+            at_most(moved->arena_bytes, most + most / ARENA_MORE_PART + ARENA_MORE_BYTES);
+}
+
+/* What the process can have of what it says. */
+static struct wire_moved bounded(const struct process *process, const struct wire_moved *moved)
+{
+    uint64_t most = moves_most_of_process(process->session);
+    struct wire_moved now = *moved;
+    now.resident_bytes = at_most(now.resident_bytes, most);
+    now.evicted_bytes = at_most(now.evicted_bytes, most);
+    now.unmovable_bytes = at_most(now.unmovable_bytes, most);
+    now.arena_bytes = at_most(now.arena_bytes, process->move->sent_bytes);
+    return now;
+}
+
+/* Its arena was `before_bytes`. */
+static void take_arena(struct process_move *move, uint64_t before_bytes)
+{
+    uint64_t arena = move->now.arena_bytes, gone = before_bytes > arena ? before_bytes - arena : 0;
+    move->given_bytes -= gone; /* chunks on their way to it still arrive */
+    move->sent_bytes -= gone;
+    if (arena > move->given_bytes)
+        move->given_bytes = arena;
+}
+
 static void take_moved(struct process *process, const struct wire_moved *moved)
 {
     struct session *session = process->session;
@@ -149,8 +188,10 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     if (!is_first)
         note_pause(session); /* it may end with this message */
     uint64_t arena_before = move->now.arena_bytes;
+    if (is_first)
+        believe_first(process, moved);
     move->has_said = true;
-    move->now = *moved;
+    move->now = bounded(process, moved);
     note_ahead(move, before_bytes);
     if (!(moved->flags & WIRE_MOVED_IDLE))
         move->idle_usec = 0;
@@ -162,10 +203,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
         move->need.number = 0; /* memory that it makes while away needs no room */
     session->move->has_moved |= process_move_is_partly_away(move);
     move->heard_usec = daemon_now_usec();
-    if (is_first || move->now.arena_bytes > move->given_bytes)
-        move->given_bytes = move->now.arena_bytes;
-    else if (move->now.arena_bytes < arena_before) /* chunks on their way to it still arrive */
-        move->given_bytes -= arena_before - move->now.arena_bytes;
+    take_arena(move, arena_before);
     if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
         take_answer(process, moved);
     if ((moved->flags & WIRE_MOVED_WAITS) && session->move->is_leaving &&
@@ -191,6 +229,8 @@ void moves_take_memory(struct process *process, const struct wire_message *messa
         return;
     }
     bool is_moved = message->header.type == WIRE_MOVED;
+    if (is_moved && !session_can_move(process->session))
+        return; /* none of its memory moves */
     if (!moves_find(process->session, is_moved ? &message->moved : NULL) ||
         (!process->move && !(process->move = calloc(1, sizeof(*process->move)))))
         return;

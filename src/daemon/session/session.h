@@ -37,6 +37,8 @@ struct session_gpu {
     /* driver_line.c: what the driver holds for the session's processes beyond what they charged, and for processes that
      * have died. */
     uint64_t driver_bytes, orphan_bytes;
+    /* driver_line.c: what NVML showed for the session's processes at the last sample, whatever they charged. */
+    uint64_t shown_bytes;
     /* driver_line.c: the stamp of joint memory when the sample under way was asked for. */
     uint64_t joint_before;
 };

@@ -70,6 +70,7 @@ static void a_figure_that_nvml_does_not_have_changes_nothing(void **state)
     LEAD(led->bytes_of_each = NVML_VALUE_NOT_AVAILABLE_U64);
     refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
+    assert_int_equal(session.gpus[0].shown_bytes, 150);
     assert_true(daemon_state.gpus[0].is_silent);
     LEAD(led->bytes_of_each = 0);
     refresh();
@@ -189,6 +190,7 @@ static void a_process_in_two_slots_counts_once(void **state)
     assert_true(ledger_reserve(&slot, 0, 30));
     refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 120);
+    assert_int_equal(session.gpus[0].shown_bytes, 150);
     process.next = NULL;
     free(second.driver_parts);
 }

@@ -1,4 +1,5 @@
 /* Programs that wait for room on the card, in time that the test holds. What their processes are told is caught. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
@@ -250,6 +252,107 @@ static void work_that_pauses_is_not_cut_a_moment_before(void **state)
     assert_int_equal(works->evictions, 1);
 }
 
+/* Of a tenth of the card; says that it has more than there is. */
+static struct member *lie(unsigned number, uint32_t flags)
+{
+    struct member *liar = join(number, LEDGER_ENGINE_SWAP, 0);
+    liar->session.gpus[0].limit_bytes = 10 * PERCENT;
+    liar->says =
+        (struct wire_moved){.resident_bytes = UINT64_MAX / 2, .arena_bytes = UINT64_MAX / 2, .flags = flags};
+    say(liar);
+    return liar;
+}
+
+static void a_lie_takes_no_room_from_others(void **state)
+{
+    struct member *liar = lie(0, 0), *asks = work(1, 0);
+    ask(asks, 80 * PERCENT);
+    pass(0.1);
+    assert_int_equal(asks->told_room, 1);
+    assert_int_equal(liar->evictions, 0);
+}
+
+/* Nobody waits for it to leave. */
+static void a_lie_makes_no_room_for_others(void **state)
+{
+    static const uint32_t flags[] = {WIRE_MOVED_IDLE, WIRE_MOVED_AWAY};
+    for (unsigned i = 0; i < 2; i++) {
+        struct member *asks = work(2, 30 * PERCENT);
+        lie(i, flags[i]);
+        ask(asks, 80 * PERCENT);
+        pass(2);
+        assert_int_equal(asks->told_room, 0);
+        end(state);
+        begin(state);
+    }
+}
+
+static void a_lie_holds_up_nobody_who_counts_chunks(void **state)
+{
+    struct member *liar = lie(0, 0);
+    struct error error;
+    liar->says.arena_bytes = 0;
+    say(liar);
+    liar->session.host_memory_bytes = ARENA_CHUNK_SMALL;
+    assert_int_equal(moves_suspend(&liar->session, &error), -EBUSY);
+    assert_string_equal(error.code, "ERR_HOST_MEMORY");
+    assert_int_equal(moves_chunk_bytes(&liar->session), CARD);
+}
+
+static void chunks_are_counted_as_they_are_given(void **state)
+{
+    for (uint64_t lacks = 0; lacks < 3 * ARENA_CHUNK_LARGE; lacks += ARENA_CHUNK_SMALL / 2) {
+        uint64_t sum = 0;
+        for (uint64_t left = lacks, chunk; left; left = left > chunk ? left - chunk : 0)
+            sum += chunk = arena_chunk_bytes(left);
+        assert_int_equal(arena_chunks_bytes(lacks), sum);
+    }
+}
+
+static void a_process_has_no_host_memory_that_it_was_not_sent(void **state)
+{
+    struct member *earlier = lie(0, 0); /* attached under an earlier daemon: it may have been */
+    assert_in_range(moves_arena_bytes(&earlier->session), CARD, 2 * CARD);
+    struct member *liar = join(1, LEDGER_ENGINE_SWAP, 0);
+    liar->process.attached_usec = 1;
+    liar->says = (struct wire_moved){.resident_bytes = PERCENT, .arena_bytes = UINT64_MAX / 2};
+    say(liar);
+    assert_int_equal(moves_arena_bytes(&liar->session), 0);
+    liar->process.move->given_bytes = liar->process.move->sent_bytes = 3 * ARENA_CHUNK_LARGE;
+    say(liar);
+    assert_int_equal(moves_arena_bytes(&liar->session), 3 * ARENA_CHUNK_LARGE);
+    liar->says.arena_bytes = ARENA_CHUNK_LARGE;
+    say(liar);
+    assert_int_equal(moves_arena_bytes(&liar->session), ARENA_CHUNK_LARGE);
+    liar->says.arena_bytes = UINT64_MAX;
+    say(liar);
+    assert_int_equal(moves_arena_bytes(&liar->session), ARENA_CHUNK_LARGE);
+    moves_take_memory(&liar->process, NULL); /* another agent of it */
+    say(liar);
+    assert_int_equal(moves_arena_bytes(&liar->session), ARENA_CHUNK_LARGE);
+}
+
+static void who_cannot_move_tells_nothing(void **state)
+{
+    struct member *liar = join(0, LEDGER_ENGINE_PLAIN, 50 * PERCENT), *asks = work(1, 0);
+    liar->says.evicted_bytes = 50 * PERCENT;
+    say(liar);
+    assert_null(liar->session.move);
+    ask(asks, 80 * PERCENT);
+    pass(2);
+    assert_int_equal(asks->told_room, 0);
+}
+
+/* A limit that was lowered below what is used: that is not a lie. */
+static void what_nvml_shows_counts_beyond_the_limit(void **state)
+{
+    struct member *holds = work(0, 80 * PERCENT), *asks = work(1, 0);
+    holds->session.gpus[0] = (struct session_gpu){.limit_bytes = PERCENT, .shown_bytes = 80 * PERCENT};
+    ask(asks, 50 * PERCENT);
+    pass(0.1);
+    assert_int_equal(asks->told_room, -1);
+}
+
 static void how_long_a_move_takes_is_told_from_its_begin(void **state)
 {
     struct member *leaves = work(0, 80 * PERCENT);
@@ -276,6 +379,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_turn_begins_when_the_room_is_there_that_was_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(who_works_while_others_wait_holds_the_card, begin, end),
         cmocka_unit_test_setup_teardown(work_that_pauses_is_not_cut_a_moment_before, begin, end),
+        cmocka_unit_test_setup_teardown(a_lie_takes_no_room_from_others, begin, end),
+        cmocka_unit_test_setup_teardown(a_lie_makes_no_room_for_others, begin, end),
+        cmocka_unit_test_setup_teardown(a_lie_holds_up_nobody_who_counts_chunks, begin, end),
+        cmocka_unit_test_setup_teardown(chunks_are_counted_as_they_are_given, begin, end),
+        cmocka_unit_test_setup_teardown(a_process_has_no_host_memory_that_it_was_not_sent, begin, end),
+        cmocka_unit_test_setup_teardown(who_cannot_move_tells_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(what_nvml_shows_counts_beyond_the_limit, begin, end),
         cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
