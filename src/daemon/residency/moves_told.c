@@ -75,6 +75,8 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
             move->now.resident_bytes > move->part_from ? 0 : move->part_bytes;
     if (moved->result == WIRE_MOVE_DONE) {
         move->extra_bytes = 0;
+        if (was_eviction && !was_part && process_move_is_partly_away(move) && !process_move_is_away(move))
+            move->again_usec = now + RETRY_USEC; /* some of it could not leave */
         return;
     }
     move->again_usec = now + RETRY_USEC;

@@ -353,6 +353,23 @@ static void what_nvml_shows_counts_beyond_the_limit(void **state)
     assert_int_equal(asks->told_room, -1);
 }
 
+static void what_cannot_leave_is_not_ordered_out_without_pause(void **state)
+{
+    struct member *stays = work(0, 50 * PERCENT);
+    struct error error;
+    assert_int_equal(moves_suspend(&stays->session, &error), 0);
+    stays->says.flags = WIRE_MOVED_AWAY; /* it has done what it can */
+    stays->says.resident_bytes = PERCENT;
+    for (unsigned times = 0; times < 10; times++) {
+        stays->says.order = stays->order;
+        say(stays);
+    }
+    assert_int_equal(stays->evictions, 1);
+    now_ns += 1000000000;
+    moves_advance(&stays->session);
+    assert_int_equal(stays->evictions, 2);
+}
+
 static void how_long_a_move_takes_is_told_from_its_begin(void **state)
 {
     struct member *leaves = work(0, 80 * PERCENT);
@@ -386,6 +403,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_process_has_no_host_memory_that_it_was_not_sent, begin, end),
         cmocka_unit_test_setup_teardown(who_cannot_move_tells_nothing, begin, end),
         cmocka_unit_test_setup_teardown(what_nvml_shows_counts_beyond_the_limit, begin, end),
+        cmocka_unit_test_setup_teardown(what_cannot_leave_is_not_ordered_out_without_pause, begin, end),
         cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
