@@ -236,6 +236,39 @@ def test_a_checkpointed_program_waits_for_room_that_others_took(daemon, start_pl
     plain.end()
 
 
+def test_programs_that_came_back_alone_leave_again(daemon, product, reap):
+    """The card has room for one of two when their session is resumed; what has started in it meanwhile leaves with that one."""
+    daemon.cli("create", "--name", "a", "--memory", "700MiB")
+    card = free_bytes(daemon)
+
+    def begin():
+        plain = run_movable(daemon, reap, 1, 4096, "--session", "a")
+        assert plain.ask(f"alloc {200 * MIB}") == "allocated" and plain.ask("fill 1") == "filled"
+        return plain
+    plains = [begin(), begin()]
+    each = (card - free_bytes(daemon)) // 2
+    daemon.cli("suspend", "a")
+    other = Movable(reap(subprocess.Popen([product.program("movable"), "0", "1"], env=daemon.gpu.environment(), text=True,
+                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
+    assert other.ask(f"alloc {free_bytes(daemon) - each - 100 * MIB}") == "allocated"
+    alone = free_bytes(daemon)
+    refused = daemon.cli("resume", "a", check=False)
+    assert refused.returncode == 1 and "no room" in refused.stderr
+    assert daemon.session("a")["residency"] == "away" and free_bytes(daemon) == alone - each
+    for _ in range(2):
+        daemon.cli("suspend", "a")
+        assert daemon.session("a")["residency"] == "away" and free_bytes(daemon) == alone
+    plains.append(run_movable(daemon, reap, 1, 4096, "--session", "a"))
+    assert free_bytes(daemon) < alone
+    daemon.cli("suspend", "a")
+    assert free_bytes(daemon) == alone
+    other.end()
+    daemon.cli("resume", "a")
+    for plain in plains:
+        assert plain.ask("check") == "good"
+        plain.end()
+
+
 def test_checkpointed_programs_outlive_the_daemon_and_die_whole(daemon, start_plain):
     one, other = (start_plain(daemon, "--name", name, "--memory", "512MiB") for name in "ab")
     for name in "ab":

@@ -343,7 +343,9 @@ int moves_checkpoint_suspend(struct session *session, struct error *error)
     }
     if (!session->processes)
         return refuse(session, error, "it has no programs, and only programs that run can be checkpointed");
-    return session->is_suspended ? 0 : order(session, true, error);
+    /* Of a session that is suspended, some processes may be on the card: they came back with a resume that failed for
+     * others, or have started since. */
+    return session->is_suspended && session->is_checkpointing ? 0 : order(session, true, error);
 }
 
 int moves_checkpoint_resume(struct session *session, struct error *error)
