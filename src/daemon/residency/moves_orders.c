@@ -126,7 +126,7 @@ static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
     else if (fd < 0)
         process->move->prepare_usec = daemon_now_usec() + PREPARE_AGAIN_USEC;
     else if (agents_send(process, &message, fd))
-        process->move->given_bytes += bytes, process->move->sent_bytes += bytes;
+        process_move_note_chunk(process->move, bytes);
     moves_advance(session);
 }
 

@@ -34,11 +34,10 @@ struct process;
 struct process_move {
     struct wire_moved now; /* within what it can have: a process may say anything */
     uint64_t given_bytes;  /* arena it was given, counting chunks that it has not confirmed yet */
-    uint64_t
-        sent_bytes;    /* of the chunks that it was sent and did not say it gave back: it has no more arena */
-    uint64_t order;    /* the order that it has not answered yet; 0: none */
-    bool is_part;      /* that order brings some of its memory ahead: */
-    unsigned part_gpu; /* to this GPU of the policy, */
+    uint64_t sent_bytes;   /* chunks that it was sent and has not given back: it has no more arena */
+    uint64_t order;        /* the order that it has not answered yet; 0: none */
+    bool is_part;          /* that order brings some of its memory ahead: */
+    unsigned part_gpu;     /* to this GPU of the policy, */
     uint64_t part_bytes;   /* this many bytes, */
     uint64_t part_from;    /* when this many were on the card already */
     uint64_t heard_usec;   /* when it last sent something, or was given an order */
@@ -98,6 +97,13 @@ struct moves {
 
 bool process_move_is_away(const struct process_move *move);
 bool process_move_is_partly_away(const struct process_move *move);
+/* A chunk was sent to the process. */
+static inline void process_move_note_chunk(struct process_move *move, uint64_t bytes)
+{
+    move->given_bytes += bytes;
+    move->sent_bytes += bytes;
+}
+
 /* How much arena a process lacks, to leave the card as a whole. */
 uint64_t process_move_lacks_bytes(const struct process_move *move);
 

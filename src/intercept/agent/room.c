@@ -18,9 +18,10 @@
 /* While the memory is away, most of what is made does not go onto the card; contexts, arrays and the like do. Which a
  * request is for shows when the thread tries once more. If that fails, the memory has to come back first. */
 static __thread struct {
-    uint64_t
-        absence;    /* in which this thread's request was tried once more (agent.move.absences); 0: in none */
-    unsigned count; /* how often it was, in all absences */
+    /* In which this thread's request was tried once more (agent.move.absences); 0: in none. */
+    uint64_t absence;
+    /* How often it was, in all absences. */
+    unsigned count;
 } tried;
 
 /* One thread asks at a time; the others wait for the lock. */

@@ -803,6 +803,20 @@ static void what_has_no_context_to_leave_by_stays_on_the_card(void **state)
     assert_int_equal(cuMemFree_v2(moves), CUDA_SUCCESS);
 }
 
+/* In another container, a process may have the same number as this one. */
+static void a_handle_is_a_process_s_own_by_more_than_its_number(void **state)
+{
+    enum { SECRET_AT = 8, LAZY_PEER_ACCESS = 1 }; /* struct handle of swap_ipc.c */
+    CUipcMemHandle handle;
+    CUdeviceptr address = take(3 * MIB), theirs;
+    assert_int_equal(cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
+    assert_int_equal(cuIpcOpenMemHandle_v2(&theirs, handle, LAZY_PEER_ACCESS), CUDA_ERROR_INVALID_CONTEXT);
+    handle.reserved[SECRET_AT] ^= 1;
+    assert_int_equal(cuIpcOpenMemHandle_v2(&theirs, handle, LAZY_PEER_ACCESS),
+                     CUDA_ERROR_INVALID_VALUE); /* there is no such process */
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
 /* --- Host memory ----------------------------------------------------------------------------------- */
 
 /* Files of memory without a name or a descriptor are there as long as they are mapped. */
@@ -1221,6 +1235,7 @@ int main(void)
         TEST(a_process_may_have_more_extents_than_16_bits_count),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(what_has_no_context_to_leave_by_stays_on_the_card),
+        TEST(a_handle_is_a_process_s_own_by_more_than_its_number),
         TEST(host_memory_that_nothing_needs_goes_back),
         TEST(what_has_not_changed_since_its_restore_is_not_copied_out_again),
         TEST(memory_is_compared_with_its_copy_where_that_is_asked_for),
