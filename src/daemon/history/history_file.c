@@ -34,8 +34,8 @@ static const char schema[] =
 
 enum { PUT_SERIES, PUT_TICK, READ_TICKS, STATEMENTS };
 static const char *const texts[STATEMENTS] = {
-    [PUT_SERIES] = "INSERT INTO series VALUES(?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
-                   " last_at=excluded.last_at",
+    [PUT_SERIES] = ("INSERT INTO series VALUES(?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
+                    " last_at=excluded.last_at"),
     [PUT_TICK] = "INSERT OR REPLACE INTO ticks VALUES(?,?,?)",
     [READ_TICKS] = "SELECT key, milliseconds, samples FROM ticks WHERE key>? AND key<=? ORDER BY key",
 };
