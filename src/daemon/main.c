@@ -17,6 +17,7 @@
 #include "daemon/api/api.h"
 #include "daemon/api/api_rate.h"
 #include "daemon/api/metrics_file.h"
+#include "daemon/api/user_names.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/history/audit.h"
 #include "daemon/history/events.h"
@@ -44,7 +45,6 @@
 #include "daemon/residency/moves.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/schedule/heartbeat.h"
-#include "daemon/session/accounts.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/ledger_room.h"
 #include "daemon/session/ledgers.h"
@@ -297,7 +297,7 @@ static int start_parts(struct daemon *daemon, struct error *error)
         history_start,
         settings_start,
         declared_start,
-        accounts_start,
+        user_names_start,
         reaper_start,
         uncovered_start,
         metrics_file_start,
@@ -383,7 +383,7 @@ static void stop(struct program *program)
     audit_stop(daemon);
     events_stop(daemon);
     uncovered_stop(daemon);
-    accounts_stop(daemon);
+    user_names_stop(daemon);
     history_stop(daemon);
     api_follow_stop(daemon);
     reaper_stop(daemon);

@@ -1,5 +1,4 @@
 """Defaults of new sessions, and ceilings for users and groups, over a system daemon that two users share."""
-import concurrent.futures
 import json
 import os
 import pwd
@@ -178,56 +177,3 @@ def test_a_lowered_ceiling_ends_nothing_and_lets_go_down(shared):
     assert "the 128MiB allowed" in shared.refused(ONE, "set", "a", "--memory", "513MiB")
     shared.cli(ONE, "set", "a", "--memory", "256MiB")
     shared.cli(ONE, "set", "a", "--priority", "high")
-
-
-class SlowNames:
-    """The account database of a daemon that has no answer between stop() and go_on()."""
-
-    def __init__(self, daemon, folder):
-        self.file = folder / "slow"
-        try:
-            daemon.more.update(LD_PRELOAD=str(daemon.product.program("slow_names.so")), SLOW_NAMES=str(self.file))
-        except FileNotFoundError:
-            pytest.skip("this build has no preloads")
-
-    def stop(self):
-        self.file.touch()
-
-    def await_a_question(self):
-        wait_for(lambda: self.file.stat().st_size, "somebody to ask for a user")
-
-    def go_on(self):
-        self.file.unlink()
-
-
-def test_an_account_database_that_does_not_answer_holds_up_its_users_alone(shared, tmp_path, reap):
-    games, daemon = pwd.getpwnam("games"), shared.daemon
-    environment = daemon.environment()
-    names = SlowNames(daemon, tmp_path)
-    shared.configure("[group:games]\nmemory = 64MiB\n")
-    shared.start()
-    names.stop()
-    asks = reap(daemon.spawn("create", "--name", "first", "--memory", "48MiB", user=games.pw_uid, group=games.pw_gid,
-                             extra_groups=[], cwd="/", env=environment))
-    names.await_a_question()
-    assert daemon.request("POST", "/v1/sessions", {"name": "roots", "memory_bytes": MIB})[0] == 201
-    assert [s["name"] for s in daemon.request("GET", "/v1/sessions")[1]] == ["roots"] and asks.poll() is None
-    names.go_on()
-    assert asks.wait(20) == 0
-    status, answer = daemon.request("PATCH", "/v1/sessions/first", {"memory_bytes": 65 * MIB})
-    assert status == 403 and "more than the 64MiB allowed" in answer["error"]["message"]
-
-
-def test_who_waits_for_the_account_database_is_told_when_the_daemon_ends(shared, tmp_path):
-    daemon = shared.daemon
-    names = SlowNames(daemon, tmp_path)
-    shared.configure(f"[user:{ONE}]\nmemory = 64MiB\n")
-    shared.start()
-    names.stop()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        asks = pool.submit(daemon.request, "POST", "/v1/sessions", {"name": "s", "owner_uid": ONE})
-        names.await_a_question()
-        daemon.process.terminate()
-        status, answer = asks.result()
-    assert (status, answer["error"]["message"]) == (500, "the daemon ends; ask the next one again")
-    assert daemon.process.wait(20) == 0

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/api/api.h"
+#include "daemon/api/user_names.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/clocks.h"
@@ -16,7 +17,6 @@
 #include "daemon/process/driver_line.h"
 #include "daemon/residency/moves.h"
 #include "daemon/schedule/standing.h"
-#include "daemon/session/accounts.h"
 #include "daemon/session/admission.h"
 #include "daemon/session/own_socket.h"
 #include "daemon/session/process.h"
@@ -217,7 +217,7 @@ json_t *api_session_head_json(const struct session *session)
         time_json(session->updated_at), "expires_at",
         time_json(session->expires_at_ms ? (session->expires_at_ms + clock_wall_ahead_ms()) / 1000 : 0),
         "gpus", gpus);
-    json_object_set_new(json, "owner", text_json(account_name(session->daemon, session->owner)));
+    json_object_set_new(json, "owner", text_json(user_name_of(session->daemon, session->owner)));
     json_object_set_new(json, "ttl_action", json_string(session->kills_at_ttl ? "kill" : "none"));
     const char *when_full = when_full_name(session->when_full);
     json_object_set_new(json, "when_full", when_full ? json_string(when_full) : json_null());
@@ -292,7 +292,7 @@ static void add_program(json_t *process, struct daemon *daemon, pid_t pid)
     command[length > 0 ? length : 0] = '\0';
     command[strcspn(command, "\n")] = '\0';
     json_object_set_new(process, "command", text_json(command));
-    json_object_set_new(process, "user", text_json(account_name(daemon, status.st_uid)));
+    json_object_set_new(process, "user", text_json(user_name_of(daemon, status.st_uid)));
 }
 
 /* NVML's percentage of a GPU's time, as a ratio; null where NVML does not say. */

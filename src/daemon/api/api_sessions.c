@@ -13,9 +13,7 @@
 #include "daemon/loop/peer.h"
 #include "daemon/process/release.h"
 #include "daemon/residency/moves.h"
-#include "daemon/session/accounts.h"
 #include "daemon/session/admit.h"
-#include "daemon/session/ceilings.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/process.h"
 #include "daemon/session/queue.h"
@@ -66,6 +64,14 @@ static void create(struct http_request *request, struct session_request *wanted)
 {
     struct error error;
     struct session *session;
+    if (wanted->has_owner && wanted->owner != request->peer.uid && request->peer.uid != 0) {
+        error_set(&error, EACCES, "ERR_FORBIDDEN",
+                  "only root makes sessions of other users; leave owner_uid out");
+        http_reply_error(request, &error);
+        return;
+    }
+    if (!wanted->has_owner)
+        wanted->owner = request->peer.uid;
     admit_apply_defaults(request->daemon, wanted);
     if (!wanted->has_ttl && !wanted->ttl_seconds)
         wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
@@ -81,24 +87,6 @@ static void create(struct http_request *request, struct session_request *wanted)
         http_reply_json(request, 202, api_session_json(session));
     else
         change_await(request->daemon, session->id, on_created, request);
-}
-
-/* Whether the ceilings for the owner of a session that is about to be made or changed are known. Else `again` is called when
- * they may be. */
-static bool knows_ceilings(struct http_request *request, uid_t owner, account_done again)
-{
-    if (ceilings_are_known(request->daemon, owner))
-        return true;
-    account_await(request->daemon, owner, again, request);
-    return false;
-}
-
-static void create_again(void *argument, const struct error *error)
-{
-    if (error)
-        http_reply_error(argument, error);
-    else
-        api_create_session(argument, "");
 }
 
 /* Find the process for which the session is made: it runs in the session, or waits in the queue. */
@@ -131,17 +119,6 @@ void api_create_session(struct http_request *request, const char *id)
     }
     if (!wanted.has_owner)
         wanted.owner = request->peer.uid;
-    if (wanted.owner != request->peer.uid && request->peer.uid != 0) {
-        error_set(&error, EACCES, "ERR_FORBIDDEN",
-                  "only root makes sessions of other users; leave owner_uid out");
-        http_reply_error(request, &error);
-        json_decref(document);
-        return;
-    }
-    if (!knows_ceilings(request, wanted.owner, create_again)) {
-        json_decref(document);
-        return;
-    }
     bool is_said = wanted.run || wanted.wait || wanted.has_when_full;
     result = admit_choose_when_full(request->daemon, &wanted, &error);
     if (result == 0 && (wanted.run || wanted.wait) && (result = find_waiter(request, &wanted, &error)) < 0 &&
@@ -159,21 +136,11 @@ void api_create_session(struct http_request *request, const char *id)
     json_decref(document);
 }
 
-static void create_gslice_again(void *argument, const struct error *error)
-{
-    if (error)
-        http_reply_error(argument, error);
-    else
-        api_create_gslice_session(argument, "");
-}
-
 void api_create_gslice_session(struct http_request *request, const char *id)
 {
-    struct session_request wanted = {.owner = request->peer.uid, .run_pidfd = -1};
+    struct session_request wanted = {.run_pidfd = -1};
     struct error error;
     request->as_gslice = true;
-    if (!knows_ceilings(request, request->peer.uid, create_gslice_again))
-        return;
     if (api_parse_gslice(request->body, request->body_bytes, &wanted, &error) < 0)
         http_reply_error(request, &error);
     else
@@ -290,15 +257,6 @@ static void on_changed(void *argument, int result, const char *message)
         api_reply_session(request, 200, session);
 }
 
-static void change_again(void *argument, const struct error *error)
-{
-    struct http_request *request = argument;
-    if (error)
-        http_reply_error(request, error);
-    else
-        api_change_session(request, request->session_id);
-}
-
 void api_change_session(struct http_request *request, const char *id)
 {
     struct session *session = find_session(request, id);
@@ -306,9 +264,6 @@ void api_change_session(struct http_request *request, const char *id)
     struct error error;
     json_t *document;
     if (!session)
-        return;
-    memcpy(request->session_id, session->id, sizeof(request->session_id));
-    if (!knows_ceilings(request, session->owner, change_again))
         return;
     int result = declared_check_free(session, &error);
     if (result == 0)
@@ -323,6 +278,7 @@ void api_change_session(struct http_request *request, const char *id)
         return;
     }
     log_info("session %s '%s' changed by uid %u", session->id, session->name, (unsigned)request->peer.uid);
+    strcpy(request->session_id, session->id);
     change_await(request->daemon, session->id, on_changed, request);
 }
 

@@ -17,7 +17,6 @@
 #include "daemon/gpu/card.h"
 #include "ledger/ledger.h"
 
-struct accounts;
 struct session;
 struct process;
 struct store;
@@ -33,6 +32,7 @@ struct events;
 struct history;
 struct metrics_file;
 struct uncovered;
+struct user_names;
 struct followers;
 struct waiters;
 struct driver_line;
@@ -99,7 +99,7 @@ struct daemon {
     struct metrics_file *metrics_file;
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
-    struct accounts *accounts;        /* users' names and groups */
+    struct user_names *user_names;    /* for people who read answers */
     struct uncovered *uncovered;      /* NULL: this is not a system daemon */
     struct history *history;          /* NULL: no history is kept */
     struct waiters *waiters;          /* HTTP requests that wait for a place in the queue */

@@ -103,7 +103,7 @@ static int check_ceiling(const struct session *session, uint64_t bytes, struct e
     const struct daemon *daemon = session->daemon;
     struct ceilings ceilings;
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
-    ceilings_find(daemon, session->owner, &ceilings);
+    ceilings_find(&daemon->config, session->owner, &ceilings);
     uint64_t most = ceilings.host_memory ? ceilings.host_memory->host_memory_bytes : UINT64_MAX,
              own = arena_of_owner(daemon, session->owner);
     if (own + bytes <= most)

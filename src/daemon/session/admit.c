@@ -79,7 +79,7 @@ int admit_choose_when_full(const struct daemon *daemon, struct session_request *
             "--oversubscribe --wait",
             can_move ? "can" : "cannot", when_full_name(request->when_full));
     if (!request->has_when_full && !request->has_engine && !request->wait) {
-        ceilings_find(daemon, request->owner, &ceilings);
+        ceilings_find(&daemon->config, request->owner, &ceilings);
         request->when_full =
             ceilings.when_full ? ceilings.when_full->when_full : daemon->config.defaults.when_full;
     }
@@ -108,7 +108,7 @@ void admit_apply_defaults(const struct daemon *daemon, struct session_request *r
 {
     struct ceilings ceilings = {.config = &daemon->config};
     if (!request->is_declared)
-        ceilings_find(daemon, request->owner, &ceilings);
+        ceilings_find(&daemon->config, request->owner, &ceilings);
     uint64_t bytes = default_memory(daemon, request, ceilings.memory);
     if (!request->has_bytes && bytes) {
         request->has_bytes = true;

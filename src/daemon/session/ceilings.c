@@ -1,38 +1,63 @@
 #include "daemon/session/ceilings.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/units.h"
 #include "config/config.h"
-#include "daemon/loop/daemon.h"
-#include "daemon/session/accounts.h"
 
 /* --- Which user a ceiling is about ----------------------------------------------------------------- */
 
-/* `account` is NULL while it is not known: then only what names the user's number is about the user. */
-static bool is_about_user(const struct config_ceiling *ceiling, uid_t uid, const struct account *account)
+#define GROUPS_MAX 1024
+
+/* A user account, as far as sections name it. */
+struct account {
+    char number[16], name[CONFIG_NAME_BYTES];
+    gid_t *groups;
+    int group_count;
+};
+
+static bool has_group_ceilings(const struct config *config)
 {
-    char number[16];
-    snprintf(number, sizeof(number), "%u", (unsigned)uid);
-    return strcmp(ceiling->name, number) == 0 || (account && strcmp(ceiling->name, account->name) == 0);
+    for (size_t i = 0; i < config->ceiling_count; i++)
+        if (config->ceilings[i].is_group)
+            return true;
+    return false;
 }
 
-static bool is_about_group(const struct config_ceiling *ceiling, const struct account_group *group)
+/* The account of `uid`; the caller frees its groups. A user without an account is in no group. */
+static struct account find_account(const struct config *config, uid_t uid)
 {
-    uint64_t number;
-    return strcmp(ceiling->name, group->name) == 0 ||
-           (units_parse_number(ceiling->name, UINT32_MAX - 1, &number, NULL) == 0 && number == group->gid);
+    struct account account = {.group_count = 0};
+    const struct passwd *user = getpwuid(uid);
+    snprintf(account.number, sizeof(account.number), "%u", (unsigned)uid);
+    if (!user)
+        return account;
+    snprintf(account.name, sizeof(account.name), "%s", user->pw_name);
+    if (!has_group_ceilings(config) || !(account.groups = calloc(GROUPS_MAX, sizeof(gid_t))))
+        return account;
+    account.group_count = GROUPS_MAX;
+    if (getgrouplist(user->pw_name, user->pw_gid, account.groups, &account.group_count) < 0)
+        account.group_count = GROUPS_MAX;
+    return account;
 }
 
-static bool is_about(const struct config_ceiling *ceiling, uid_t uid, const struct account *account)
+static bool is_about(const struct config_ceiling *ceiling, const struct account *account)
 {
     if (!ceiling->is_group)
-        return is_about_user(ceiling, uid, account);
-    for (unsigned i = 0; account && i < account->group_count; i++)
-        if (is_about_group(ceiling, &account->groups[i]))
+        return strcmp(ceiling->name, account->name) == 0 || strcmp(ceiling->name, account->number) == 0;
+    const struct group *group = getgrnam(ceiling->name);
+    uint64_t number;
+    if (!group && units_parse_number(ceiling->name, UINT32_MAX - 1, &number, NULL) < 0)
+        return false;
+    gid_t gid = group ? group->gr_gid : (gid_t)number;
+    for (int i = 0; i < account->group_count; i++)
+        if (account->groups[i] == gid)
             return true;
     return false;
 }
@@ -72,21 +97,16 @@ static void decide(struct ceilings *ceilings, const struct config_ceiling *ceili
         ceilings->host_memory = ceiling;
 }
 
-bool ceilings_are_known(const struct daemon *daemon, uid_t uid)
+void ceilings_find(const struct config *config, uid_t uid, struct ceilings *ceilings)
 {
-    return daemon->config.ceiling_count == 0 || account_of(daemon, uid);
-}
-
-void ceilings_find(const struct daemon *daemon, uid_t uid, struct ceilings *ceilings)
-{
-    const struct config *config = &daemon->config;
     *ceilings = (struct ceilings){.config = config};
     if (config->ceiling_count == 0)
         return;
-    const struct account *account = account_of(daemon, uid);
+    struct account account = find_account(config, uid);
     for (size_t i = 0; i < config->ceiling_count; i++)
-        if (is_about(&config->ceilings[i], uid, account))
+        if (is_about(&config->ceilings[i], &account))
             decide(ceilings, &config->ceilings[i]);
+    free(account.groups);
 }
 
 /* --- Checking -------------------------------------------------------------------------------------- */

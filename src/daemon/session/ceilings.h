@@ -15,7 +15,6 @@
 
 struct config;
 struct config_ceiling;
-struct daemon;
 
 /* The sections that decide for one user, key by key; NULL where none says anything. */
 struct ceilings {
@@ -42,10 +41,8 @@ struct ceiling_use {
     } gpus[LEDGER_GPUS];
 };
 
-/* Find the ceilings in force for `uid`. While ceilings_are_known() says no, those that name the user, or a group, by name
- * are missing: account_await(). */
-bool ceilings_are_known(const struct daemon *daemon, uid_t uid);
-void ceilings_find(const struct daemon *daemon, uid_t uid, struct ceilings *ceilings);
+/* Find the ceilings in force for `uid`. Reads the machine's user accounts. */
+void ceilings_find(const struct config *config, uid_t uid, struct ceilings *ceilings);
 
 /* Whether the user may have `ask` beside `others`. A new session (`old` NULL) is checked whole, a change only where
  * `ask` is more than `old`. -EACCES with ERR_CEILING, naming the ceiling. */

@@ -89,7 +89,7 @@ void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const st
                               struct ceilings *ceilings, struct admission_state *state)
 {
     struct ceiling_use *others = &state->others;
-    ceilings_find(daemon, owner, ceilings);
+    ceilings_find(&daemon->config, owner, ceilings);
     state->ceilings = ceilings;
     *others = (struct ceiling_use){.gpu_count = daemon->gpu_count};
     for (unsigned i = 0; i < daemon->gpu_count; i++)
