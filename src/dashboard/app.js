@@ -164,7 +164,6 @@ async function refreshGpus() {
 }
 
 async function refreshSparks() {
-  await isShown;
   try {
     const past = await get("/v1/history?since=10m&points=120&sessions=1");
     sparks = new Map(past.gpus.map((line) => [line.gpu_uuid, line.gpu_ratio]));
@@ -214,8 +213,10 @@ async function start() {
   turns.start();
   repeat(refreshGpus, () => 5000);
   repeat(refreshSessions, () => 1000, (now) => (wake = now));
-  repeat(refreshSparks, () => 5000);
-  repeat(() => isShown.then(plots.refresh), plots.interval);
+  isShown.then(() => {
+    repeat(refreshSparks, () => 5000);
+    repeat(plots.refresh, plots.interval);
+  });
   follow(addEvents, lost);
 }
 

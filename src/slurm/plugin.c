@@ -91,7 +91,8 @@ static int release(struct client *client, const char *job, struct error *error)
 }
 
 /* End the sessions of jobs that have left this node while nobody could end them, as when the node or the daemon was
- * down: those without a record. Stops at the first that cannot be ended, which may have taken TIMEOUT_S. */
+ * down: those without a record and without programs. Programs that run are those of a job which is here, whatever has become
+ * of its record. Stops when the daemon does not answer, which may have taken TIMEOUT_S. */
 static void end_orphans(const struct plugin *plugin, struct client *client)
 {
     json_t *sessions = NULL;
@@ -101,8 +102,12 @@ static void end_orphans(const struct plugin *plugin, struct client *client)
     json_array_foreach(sessions, i, session)
     {
         const char *job = plugin_job_of(plugin, session_text(session, "name"));
-        if (result == 0 && job && !record_exists(plugin, job))
-            result = release(client, job, NULL);
+        if (!job || record_exists(plugin, job))
+            continue;
+        result = client_request_session(client, "DELETE", session_text(session, "session_id"), "", NULL, NULL,
+                                        NULL);
+        if (result < 0 && result != -EREMOTEIO)
+            break;
     }
     json_decref(sessions);
 }

@@ -6,7 +6,7 @@
  * failure       why the job got no session; its tasks are refused with this message
  *
  * A record is written before its session is made, and removed when the epilog has tried to end the session. So a
- * session without a record belongs to a job that has left the node. */
+ * session without a record, and without programs, belongs to a job that has left the node. */
 #pragma once
 
 #include <jansson.h>

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -445,6 +446,26 @@ def test_host_memory_that_is_not_needed_any_more_goes_back(daemon, start):
     daemon.cli("resume", "a")
     assert movable.ask("check") == "good"
     movable.end()
+
+
+def test_host_memory_of_a_process_whose_ledger_was_lost_counts_on(daemon, start):
+    """It attaches again, to another ledger, and has the host memory that an earlier daemon gave it."""
+    program = start(4, 32 * MIB, "--name", "a")
+    program.ask(f"alloc {32 * MIB}")
+    daemon.cli("suspend", "a")
+    daemon.cli("resume", "a")
+    given = daemon.session("a")["host_memory_bytes"]
+    assert given > 0
+    daemon.kill()
+    shutil.rmtree(daemon.runtime / "simulated" / "ledgers")
+    daemon.start()
+    wait_for(lambda: daemon.session("a")["used_bytes"] > 0 and daemon.session("a")["movable_bytes"] > 0, "the program to be back")
+    assert daemon.session("a")["host_memory_bytes"] == given
+    daemon.cli("suspend", "a")
+    assert daemon.session("a")["host_memory_bytes"] == given
+    daemon.cli("resume", "a")
+    assert program.ask("check") == "good"
+    program.end()
 
 
 def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):

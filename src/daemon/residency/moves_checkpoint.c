@@ -283,7 +283,7 @@ static int prepare(struct session *session, struct error *error)
 struct noted_order {
     struct daemon *daemon;
     char session_id[SESSION_ID_TEXT];
-    bool was_suspended;
+    bool is_out, was_suspended;
 };
 
 static void on_noted(void *argument, int result, const char *message)
@@ -300,7 +300,7 @@ static void on_noted(void *argument, int result, const char *message)
             snprintf(checkpoint->failure, sizeof(checkpoint->failure), "this could not be stored: %s",
                      message);
             checkpoint->state = order->was_suspended ? MOVE_AWAY : MOVE_RESIDENT;
-            tell_failure(session, !order->was_suspended);
+            tell_failure(session, order->is_out);
             set_standing(session, order->was_suspended, false);
         }
     }
@@ -323,7 +323,8 @@ static int order(struct session *session, bool is_out, struct error *error)
     }
     if (!(noted = calloc(1, sizeof(*noted))))
         return error_set_errno(error, ENOMEM, "cannot move session %s", session->id);
-    *noted = (struct noted_order){.daemon = session->daemon, .was_suspended = session->is_suspended};
+    *noted = (struct noted_order){
+        .daemon = session->daemon, .is_out = is_out, .was_suspended = session->is_suspended};
     strcpy(noted->session_id, session->id);
     checkpoint->is_noted_first = true;
     checkpoint->state = is_out ? MOVE_LEAVING : MOVE_COMING;

@@ -149,11 +149,12 @@ static uint64_t at_most(uint64_t bytes, uint64_t most_bytes)
     return bytes < most_bytes ? bytes : most_bytes;
 }
 
-/* A process that attached under an earlier daemon has chunks that this one did not send: it is believed, within bounds. */
+/* A process that attached under an earlier daemon has chunks that this one did not send: it is believed, within bounds. It may
+ * have had to attach once more, because its ledger was lost. */
 static void believe_first(struct process *process, const struct wire_moved *moved)
 {
     uint64_t most = moves_most_of_process(process->session);
-    if (!process->attached_usec)
+    if (!process->attached_usec || process->start_ticks < process->session->lost_ledger_ticks)
         process->move->sent_bytes =
             at_most(moved->arena_bytes, most + most / ARENA_MORE_PART + ARENA_MORE_BYTES);
 }

@@ -204,7 +204,7 @@ static void on_job_done(struct worker_job *worker_job)
     LIST_REMOVE(job, next);
     if (job->result && job->is_new)
         end_unstored(job);
-    if (job->result && !job->first_waiter)
+    if (job->result)
         log_error("the state file could not be written: %s", job->message);
     tell_waiters(job, job->result ? -EIO : 0, job->message);
     while (job->first) {
@@ -507,11 +507,13 @@ static void warn_of_lost_ledger(const struct loaded_session *loaded)
     unsigned living = 0;
     for (unsigned i = 0; i < loaded->process_count; i++)
         living += process_is_alive(loaded->processes[i].pid, loaded->processes[i].start_ticks);
-    if (living)
-        log_warning(
-            "session %s: the file of its ledger is gone; what %u process%s there hold%s counts again when "
-            "they have attached again",
-            loaded->session->id, living, living == 1 ? "" : "es", living == 1 ? "s" : "");
+    if (!living)
+        return;
+    process_start_time(getpid(), &loaded->session->lost_ledger_ticks);
+    log_warning(
+        "session %s: the file of its ledger is gone; what %u process%s there hold%s counts again when "
+        "they have attached again",
+        loaded->session->id, living, living == 1 ? "" : "es", living == 1 ? "s" : "");
 }
 
 static int restore(struct daemon *daemon, struct loaded_session *loaded, struct error *error)

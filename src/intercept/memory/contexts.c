@@ -157,7 +157,11 @@ static void enter_green(struct charge *charge, CUgreenCtx green, CUdevice device
         enter(charge, own);
         return;
     }
-    enter(charge, primary);
+    struct record known;
+    bool was_known = records_find(memory_records(), RECORD_CONTEXT, key_of(primary), &known);
+    enter(charge, primary); /* if it is new, its one reference is the green context's */
+    if (was_known)
+        records_count(memory_records(), RECORD_CONTEXT, key_of(primary), 1, &known);
     if (own == primary)
         return; /* the driver has no context of its own for the green one */
     struct record record = {.key = key_of(own),
@@ -383,30 +387,15 @@ bool context_device(CUcontext context, CUdevice *device)
     return is_known;
 }
 
-struct green_count {
-    uint64_t primary;
-    unsigned count;
-};
-
-static void count_green(const struct record *record, void *argument)
+/* Whether nothing but this green context keeps the primary one. */
+static bool ends_with_green(CUcontext primary)
 {
-    struct green_count *greens = argument;
-    greens->count += record->kind == RECORD_CONTEXT && record->key != greens->primary &&
-                     record->charged.context == greens->primary;
-}
-
-/* Whether the primary context may end with this green one: as far as is known, nothing else keeps it. */
-static bool may_end_with_green(CUcontext primary)
-{
-    struct green_count greens = {.primary = key_of(primary)};
     struct record record;
-    records_each(memory_records(), count_green, &greens);
-    return greens.count <= 1 && records_find(memory_records(), RECORD_CONTEXT, key_of(primary), &record) &&
-           record.references <= 1;
+    return records_find(memory_records(), RECORD_CONTEXT, key_of(primary), &record) && record.references <= 1;
 }
 
-/* Under the GPU's lock; `record` is the green context's. The gate forgets work in contexts that may end, as in
- * release_primary(): work of a primary context that lives on after all is not waited for once. */
+/* Under the GPU's lock; `record` is the green context's. The gate forgets the work of contexts that end, as in
+ * release_primary(). */
 static CUresult destroy_green(CUgreenCtx green, const struct record *record)
 {
     CUcontext own = (CUcontext)(uintptr_t)record->key, primary = NULL;
@@ -414,13 +403,16 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     struct record taken;
     charge_enter();
     bool is_known = context_device(own, &device) && find_primary(device, &primary);
+    bool ends_primary = is_known && ends_with_green(primary);
     if (!is_known || own != primary)
         agent_leave_context(own);
-    if (is_known && may_end_with_green(primary))
+    if (ends_primary)
         agent_leave_context(primary);
     CUresult result = plain_release(RELEASE_cuGreenCtxDestroy, (uint64_t)(uintptr_t)green, NULL);
     bool is_primary_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
     charge_leave();
+    if (is_known && !ends_primary && result == CUDA_SUCCESS)
+        records_count(memory_records(), RECORD_CONTEXT, key_of(primary), -1, &taken);
     /* A green context that is the primary context itself lives as long as that is retained. */
     bool is_gone = result == CUDA_SUCCESS && !(is_known && own == primary);
     if (is_gone && record->charged.context == record->key)

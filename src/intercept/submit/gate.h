@@ -214,7 +214,8 @@ static inline void gate_context_changed(void)
 /* --- For hooks of captures (hook_capture.c) -------------------------------------------------------- */
 
 /* Call this before a capture begins. Waits while a drain goes on. Afterwards, events stand behind all that was submitted
- * so far: while a capture is open, only the threads that submit talk to the driver. `caller` is the hook's caller. Returns
+ * so far, where one may stand (in_flight_may_mark()): while a capture is open, only the threads that submit talk to the driver,
+ * and work without an event is not known to be done. `caller` is the hook's caller. Returns
  * whether gate_capture_begun() must follow; until then the thread holds gate.lock. */
 bool gate_capture_begin(struct gate *gate, const void *caller);
 /* The driver answered `result` when asked to begin a capture on `stream`. */

@@ -113,11 +113,18 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
         in_flight_begin_quick(entry);
 }
 
+/* Whether calls of the entry wait for a mark that is to come before the thread waits. */
+static bool is_in_chunk(const struct in_flight_entry *entry)
+{
+    return entry && (entry->burst == IN_FLIGHT_BURST_MEASURED || entry->is_in_slice) &&
+           !in_flight_entry_is_covered(entry) &&
+           atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0;
+}
+
 void in_flight_end_chunk(struct gate *gate, struct in_flight_entry *entry)
 {
     struct own_calls calls;
-    if (!entry || (entry->burst != IN_FLIGHT_BURST_MEASURED && !entry->is_in_slice) ||
-        in_flight_entry_is_covered(entry) || atomic_load_explicit(&entry->marks, memory_order_relaxed) == 0)
+    if (!is_in_chunk(entry))
         return;
     own_calls_begin(&calls, NULL);
     /* Under the gate's lock no capture begins, which a mark in the legacy stream would invalidate. */
@@ -145,10 +152,10 @@ struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream
         return NULL;
     struct in_flight_entry *entry = stream ? gate_entry(self, stream) : self->entry;
     guard_begin();
-    if (in_flight_may_mark(gate, entry))
+    if (is_in_chunk(entry) && in_flight_may_mark(gate, entry))
         in_flight_begin_part(gate, entry, true);
     for (struct in_flight_entry *other = self->entries; other; other = other->next)
-        if (other != entry && other->is_in_slice && in_flight_may_mark(gate, other))
+        if (other != entry && other->is_in_slice && is_in_chunk(other) && in_flight_may_mark(gate, other))
             in_flight_end_chunk(gate, other);
     guard_end();
     return entry;

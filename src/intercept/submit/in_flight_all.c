@@ -7,14 +7,15 @@
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
-/* Whether other streams of the entry's context have work that is not known to be done. */
+/* Whether other streams than the legacy one of the entry's context have work that is not known to be done. */
 static bool has_work_beside(const struct gate *gate, const struct in_flight_entry *entry)
 {
     uint32_t count = atomic_load_explicit(&gate->entry_count, memory_order_acquire);
     CUcontext context = in_flight_entry_context(entry);
     for (uint32_t i = 0; i < count; i++) {
         const struct in_flight_entry *other = &gate->entries[i];
-        if (other != entry && in_flight_entry_context(other) == context && in_flight_entry_is_open(other))
+        if (atomic_load_explicit(&other->stream, memory_order_relaxed) != CU_STREAM_LEGACY &&
+            in_flight_entry_context(other) == context && in_flight_entry_is_open(other))
             return true;
     }
     return false;

@@ -241,6 +241,14 @@ static void the_gate_forgets_the_work_of_contexts_that_go_with_a_green_one(void 
     assert_false(is_forgotten(of_second) || is_forgotten(of_primary));
     assert_int_equal(cuGreenCtxDestroy(second), CUDA_SUCCESS);
     assert_true(is_forgotten(of_second) && is_forgotten(of_primary));
+    /* One that the program retains goes with its last release, whatever was made and destroyed meanwhile. */
+    assert_int_equal(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    of_primary = enter_work(gate, primary);
+    assert_int_equal(cuGreenCtxCreate(&green, NULL, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(cuGreenCtxDestroy(green), CUDA_SUCCESS);
+    assert_false(is_forgotten(of_primary));
+    assert_int_equal(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    assert_true(is_forgotten(of_primary));
     gate_end(gate);
     real(cuCtxPushCurrent_v2)(context);
 }

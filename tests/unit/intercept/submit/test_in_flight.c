@@ -536,6 +536,24 @@ static bool has_marks_before_waits(void)
     return marks > 0;
 }
 
+static void *leave_a_launch_open(void *unused)
+{
+    (void)unused;
+    cuCtxSetCurrent(CONTEXT(1));
+    launch_on(CU_STREAM_LEGACY);
+    return NULL;
+}
+
+/* Other threads' work in that stream is before a mark there in any case. */
+static void work_of_other_threads_in_the_legacy_stream_keeps_no_mark_out_of_it(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    pthread_create(&thread, NULL, leave_a_launch_open, NULL);
+    pthread_join(thread, NULL);
+    assert_true(has_marks_before_waits());
+}
+
 /* It would wait for that work, and what other streams get from then on for it. That work may be waiting for this thread. */
 static void beside_other_work_no_wait_puts_a_mark_into_the_legacy_stream(void **state)
 {
@@ -1358,6 +1376,7 @@ int main(void)
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
         MEASURES(calls_that_differ_are_all_measured_where_they_have_no_company),
+        MEASURES(work_of_other_threads_in_the_legacy_stream_keeps_no_mark_out_of_it),
         MEASURES(beside_other_work_no_wait_puts_a_mark_into_the_legacy_stream),
         MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
         MEASURES(a_copy_to_the_gpu_is_none_of_the_calls),
