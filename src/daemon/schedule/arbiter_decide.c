@@ -8,6 +8,8 @@
  * would each wait for what is left of another's work; and where a maximum is nearly reached. */
 #define AHEAD_BOUND_NS UINT64_C(1500000)
 #define EXTENSION_MIN_NS UINT64_C(1000000)
+/* If nothing is heard for so long, the sessions are looked at while one holds still. */
+#define STILL_LOOK_NS UINT64_C(120000000)
 
 /* A holder that told nothing for so many reports counts as at work. */
 #define SILENT_REPORTS 3
@@ -388,6 +390,9 @@ static uint64_t next_of(const struct arbiter_session *session)
         earlier(&leaves, arbiter_steps_at(session));
         return leaves < session->closes_at ? leaves : session->closes_at;
     }
+    /* Nobody may have anything to say: whose burst it is may be stopped, or at work on one long kernel. */
+    if (is_still(session))
+        earlier(&next, arbiter->now + STILL_LOOK_NS);
     if (session->lease == LEASE_LOOSE)
         return session->retry_at;
     if (session->needy_until > arbiter->now)
@@ -414,7 +419,8 @@ static void check(const struct arbiter *arbiter)
     uint64_t taken = 0;
     for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
         GS_CHECK(at->lease != LEASE_NONE || (!at->held && !at->closing));
-        GS_CHECK(!(at->held & ~arbiter->shares) || at->lease == LEASE_FREE);
+        /* A lease that ends keeps what it had: shares may have ceased to count on some of it meanwhile. */
+        GS_CHECK(!(at->held & ~arbiter->shares) || at->lease == LEASE_FREE || at->closing);
         if (at->lease != LEASE_EXCLUSIVE || !arbiter_is_in_the_way(at))
             continue;
         GS_CHECK(!(at->held & taken));

@@ -1,6 +1,8 @@
 /* Compares what the daemon itself sees of sessions' work with what their agents say. A session whose agents claim
  * little while NVML shows its processes busy is charged by what NVML shows. It takes turns, which are charged by
  * the clock. */
+#include <math.h>
+
 #include "daemon/schedule/arbiter.h" /* arbiter_seen() and arbiter_look_is_over() */
 #include "daemon/schedule/arbiter_state.h"
 
@@ -45,9 +47,12 @@ static void compare(struct arbiter_session *session, const double *seen)
          * scaled down to it. */
         double part = session->use[gpu].seen_part / (seen[gpu] > 1 ? seen[gpu] : 1);
         double said = busiest_second(session, (unsigned)gpu);
+        /* A turn is charged for when a piece of work, or the turn, ends. Who has one for long has said so. */
+        if (is_exclusive(session))
+            said = fmax(said, fmin(session->use[gpu].open_ns / passed, 1));
         /* A session that is charged by the clock may have been charged for that much already, so what counts here
          * is only what its agents said. */
-        if (part >= DOUBT_TIMES * session->said_ns / passed)
+        if (part > 0 && part >= DOUBT_TIMES * session->said_ns / passed)
             is_believed = false;
         if (part >= DOUBT_LEAST + said && part >= DOUBT_TIMES * said) {
             is_doubtful = true;

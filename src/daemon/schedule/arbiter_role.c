@@ -418,7 +418,7 @@ static void judge_singly(struct arbiter_session *session, double passed, bool ga
     double idle = 1;
     for (struct arbiter_process *at = session->processes; at; at = at->next)
         last = at->measured_at > last->measured_at ? at : last;
-    last->density = gave_back ? 0 : bounded(session->lease_busy_ns / passed);
+    last->density = gave_back || passed <= 0 ? 0 : bounded(session->lease_busy_ns / passed);
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         idle *= 1 - at->density;
     if (1 - idle >= UNKNOWN_RATIO)

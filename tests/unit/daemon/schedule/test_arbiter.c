@@ -664,6 +664,23 @@ static void a_minimum_is_kept_under_a_higher_priority(void **state)
     }
 }
 
+/* Nobody may say anything while it does. */
+static void who_holds_still_for_a_burst_that_does_not_end_goes_on(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    world_add(&world, "0%..100%", NORMAL - 1, (struct program){.piece_ns = 200000});
+    struct member *high = world_add(&world, "0%..100%", NORMAL + 1,
+                                    (struct program){.piece_ns = MS, .burst = 5, .idle_ns = 20 * MS});
+    world_run(&world, 2 * SECOND);
+    uint64_t end = world.now + SECOND;
+    while (world.now < end && !(high->told_burst && high->in_flight_ns && !high->outbox.count))
+        world_run(&world, WORLD_STEP_NS);
+    assert_true(high->told_burst);
+    high->is_stopped = true;
+    run_and_measure(10 * SECOND, percent);
+    assert_true(percent[0] > 80);
+}
+
 static void minima_of_several_priorities_are_all_kept(void **state)
 {
     double percent[WORLD_PROCESSES];
@@ -1015,6 +1032,19 @@ static void a_priority_that_changes_takes_no_debt_away(void **state)
         fail_msg("they had %.1f and %.1f", percent[0], percent[1]);
 }
 
+/* Its turn on the first one ends, on which shares count for nobody any more. */
+static void a_process_moves_to_another_gpu_in_its_turn(void **state)
+{
+    struct member *moves = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 500000});
+    world_run(&world, SECOND);
+    world.gpu_count = 2;
+    moves->program.gpus = 2;
+    arbiter_want(moves->process, 2, world.now);
+    uint64_t before = moves->device_ns;
+    world_run(&world, SECOND);
+    assert_true(moves->device_ns - before > SECOND / 2);
+}
+
 /* As NVML would show them, each second. */
 static void run_and_look(uint64_t ns)
 {
@@ -1061,6 +1091,17 @@ static void honest_programs_are_believed_whatever_they_do(void **state)
     world_add(&world, "0%..25%", NORMAL, (struct program){.piece_ns = 100000});
     run_and_look(30 * SECOND);
     assert_int_equal(world.events[ARBITER_UNDERSTATED], 0);
+}
+
+/* What it used is charged when the piece ends. */
+static void a_very_long_piece_of_work_is_believed(void **state)
+{
+    struct member *patient =
+        world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 20 * SECOND});
+    run_and_look(65 * SECOND);
+    assert_int_equal(world.events[ARBITER_UNDERSTATED], 0);
+    assert_false(arbiter_session_understates(patient->session));
+    assert_true((double)arbiter_session_used(patient->session, 0) < 1.05 * (double)patient->device_ns);
 }
 
 static void nobody_is_waited_for_longer_than_its_gate_was_open(void **state)
@@ -1461,6 +1502,7 @@ int main(void)
         T(a_higher_priority_comes_first),
         T(a_lower_priority_waits_for_those_above),
         T(a_minimum_is_kept_under_a_higher_priority),
+        T(who_holds_still_for_a_burst_that_does_not_end_goes_on),
         T(minima_of_several_priorities_are_all_kept),
         T(a_minimum_that_was_not_wanted_is_not_made_up_for),
         T(sessions_over_two_gpus_and_over_one_each_get_what_they_are_due),
@@ -1478,6 +1520,8 @@ int main(void)
         T(ever_new_users_do_not_take_a_minimum),
         T(newcomers_that_behave_do_not_take_a_minimum),
         T(a_priority_that_changes_takes_no_debt_away),
+        T(a_process_moves_to_another_gpu_in_its_turn),
+        T(a_very_long_piece_of_work_is_believed),
         T(who_says_less_than_is_seen_is_charged_by_that),
         T(honest_programs_are_believed_whatever_they_do),
         T(nobody_is_waited_for_longer_than_its_gate_was_open),
