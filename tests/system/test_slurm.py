@@ -434,6 +434,21 @@ def test_a_session_is_not_taken_for_one_of_a_job_that_has_left(slurm):
     assert slurm.daemon.request("DELETE", "/v1/sessions/slurm-1.other")[0] in (200, 204)
 
 
+def test_programs_whose_jobs_record_is_lost_run_on(slurm, product):
+    step = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "--gpuslice=memory=64MiB", "env", "HOLD=stdin",
+                             *map(str, allocating(product, 40, 1)[1:])], env=slurm.environment(), stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: sessions(slurm) and sessions(slurm)[0]["used_bytes"] == 40 * MIB, "the program to have its memory")
+    with records_lost(slurm):
+        assert slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB", "echo", "started").stdout == "started\n"
+    assert sum(session["used_bytes"] for session in sessions(slurm)) == 40 * MIB
+    output, _ = step.communicate("\n", timeout=60)
+    assert step.returncode == 0 and "ALLOC_OK iteration 0" in output, output
+    wait_for_idle_nodes(slurm)
+    assert slurm.run("srun", "-w", "n1", "--gpuslice=memory=64MiB", "echo", "started").stdout == "started\n"
+    wait_for(lambda: sessions(slurm) == [], "the session that was left to end")
+
+
 def test_without_a_daemon_the_tasks_say_why_and_the_node_stays(slurm):
     slurm.daemon.stop()
     try:
