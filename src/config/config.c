@@ -253,13 +253,12 @@ int config_load_file(struct config *config, const char *path, struct error *erro
 
 int config_carry_over(struct config *next, const struct config *now, struct error *error)
 {
-    for (size_t i = 0; i < now->entry_count; i++) {
+    /* Both begin with the same entries, those of set_standards(). Entries of ceilings follow, and differ. */
+    for (size_t i = 0; i < now->entry_count && now->entries[i].key->section <= CONFIG_DEFAULTS; i++) {
         const struct config_entry *old = &now->entries[i];
         struct config_entry *entry = &next->entries[i];
         bool is_same =
             old->value && entry->value ? strcmp(old->value, entry->value) == 0 : old->value == entry->value;
-        if (old->key->section > CONFIG_DEFAULTS)
-            break;
         if (old->key->when != CONFIG_AT_START || is_same)
             continue;
         char *target = (char *)section_of(next, old->key) + old->key->offset;

@@ -109,6 +109,19 @@ def test_a_change_is_in_force_at_once(make_daemon, how, tmp_path):
     wait_for(lambda: value(daemon, "defaults", "memory")[0] == "96MiB", "the new value to be in force")
 
 
+def test_a_ceiling_can_be_taken_out(make_daemon):
+    daemon = make_daemon()
+    write(daemon, "[user:0]\nmemory = 1GiB\n")
+    daemon.start()
+    assert value(daemon, "user:0", "memory")[0] == "1GiB"
+    write(daemon, "")
+
+    def sections():
+        return {v["section"] for v in json.loads(daemon.cli("config", "--json").stdout)["values"]}
+    wait_for(lambda: sections() == {"daemon", "defaults"}, "the ceiling to go")
+    assert daemon.process.poll() is None and problems(daemon) == []
+
+
 def test_a_mistake_changes_nothing_and_is_told_until_it_is_mended(make_daemon):
     daemon = make_daemon()
     write(daemon, "[defaults]\nmemory = 32MiB\n")

@@ -200,6 +200,20 @@ static void what_takes_a_start_is_carried_over(void **state)
     config_free(&next);
 }
 
+/* Seen by an AddressSanitizer: the configuration of now has more entries than the next one. */
+static void a_ceiling_that_is_taken_out_is_not_carried_over(void **state)
+{
+    assert_int_equal(load("[daemon]\nrecovery-interval = 5s\n[user:bob]\nmemory = 1GiB\n"), 0);
+    struct config now = config;
+    assert_int_equal(load(""), 0);
+    assert_true(config.entry_count < now.entry_count);
+    assert_int_equal(config_carry_over(&config, &now, &error), 0);
+    assert_int_equal(config.daemon.recovery_usec, 5000000);
+    assert_int_equal(config.ceiling_count, 0);
+    config_free(&now);
+    config_free(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +227,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_file_that_others_can_write_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_is_none_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_takes_a_start_is_carried_over, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_ceiling_that_is_taken_out_is_not_carried_over, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
