@@ -33,7 +33,8 @@ static _Atomic uint32_t answered; /* a futex; counts answers */
 static atomic_bool has_room;
 static _Atomic uint64_t
     try_in; /* the answer is to try once more in this absence; 0: the answer is of the daemon */
-/* The agent's own: the question that it sent last; the question that it cannot send for want of a daemon, and since when. */
+/* The agent's own: the question that it sent last; the question that it cannot send for want of a daemon, and since when.
+ * `lost` is 0 while there is a daemon. */
 static uint64_t told, lost, lost_ns;
 static bool needs_card; /* the thread waits until the memory is back */
 
@@ -120,6 +121,7 @@ void agent_serve_room(struct gate *gate)
         wait_for_daemon(number);
         return;
     }
+    lost = 0;
     if (agent.move.is_away) {
         serve_while_away();
         return;
