@@ -35,7 +35,7 @@ struct outsider {
     uint64_t start_ticks;
     uid_t uid;
     char command[COMMAND_BYTES];
-    uint64_t bytes;     /* on all GPUs, in the sample at hand */
+    uint64_t bytes;     /* on all healthy GPUs, in the sample at hand */
     uint64_t seen_usec; /* when it was first seen */
     uint64_t term_usec; /* when SIGTERM was sent; 0: not yet */
     bool is_told, is_killed;
@@ -57,6 +57,12 @@ static void read_command(pid_t pid, char command[static COMMAND_BYTES])
     ssize_t length = fd >= 0 ? read(fd, command, COMMAND_BYTES - 1) : 0;
     command[length > 0 ? length : 0] = '\0';
     command[strcspn(command, "\n")] = '\0';
+}
+
+static bool lives(const struct outsider *outsider)
+{
+    uint64_t start_ticks;
+    return process_start_time(outsider->pid, &start_ticks) == 0 && start_ticks == outsider->start_ticks;
 }
 
 static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
@@ -138,11 +144,16 @@ static void look(struct uncovered *uncovered)
 {
     const struct daemon *daemon = uncovered->daemon;
     struct outsider *at;
+    bool are_all_known = true;
     LIST_FOREACH (at, &uncovered->outsiders, next) {
         at->bytes = 0;
     }
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
         const struct gpu *card = &daemon->gpus[gpu];
+        if (!card->healthy) { /* its list is old: a pid in it may be another process's by now */
+            are_all_known = false;
+            continue;
+        }
         for (unsigned i = 0; i < card->process_count; i++) {
             const struct nvml_process *shown = &card->processes[i];
             bool holds = shown->is_known && shown->used_bytes > 0;
@@ -157,7 +168,8 @@ static void look(struct uncovered *uncovered)
         next = LIST_NEXT(one, next);
         if (one->bytes) {
             act(uncovered, one);
-        } else { /* it has gone, has freed its memory, or is in a session now */
+        } else if (are_all_known || !lives(one)) {
+            /* It has gone, has freed its memory, or is in a session now. */
             LIST_REMOVE(one, next);
             free(one);
         }

@@ -1,0 +1,109 @@
+/* Programs outside of every session, where NVML fails. argv[1] is the led NVML. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../gpu/led_daemon.h"
+#include "base/clock.h"
+#include "daemon/loop/changes.h"
+#include "daemon/process/uncovered.h"
+
+#define SECOND_NS UINT64_C(1000000000)
+
+static uint64_t later_ns; /* how far the daemon's clock is ahead */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    int result = __real_clock_gettime(clock, time);
+    time->tv_sec += (time_t)(later_ns / SECOND_NS);
+    return result;
+}
+
+static pid_t outside; /* a program that holds memory */
+static unsigned told, stopped;
+
+static void note(void *context, const struct change *change)
+{
+    told += change->kind == CHANGE_PROCESS_UNCOVERED;
+    stopped += change->kind == CHANGE_PROCESS_STOPPED;
+}
+
+static struct observer observer = {.take = note};
+
+static int begin(void **state)
+{
+    struct error error = {0};
+    later_ns = told = stopped = 0;
+    outside = fork();
+    if (outside == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(begin_daemon(state), 0);
+    daemon_state.options.system = true;
+    daemon_state.config.daemon.stop_uncovered = daemon_state.config.daemon.stop_uncovered_root = true;
+    LEAD(led->first_pid = (unsigned)outside; led->process_count = 1; led->bytes_of_each = 7);
+    change_observe(&daemon_state, &observer);
+    if (uncovered_start(&daemon_state, &error) < 0)
+        return -1;
+    start();
+    return 0;
+}
+
+static int end(void **state)
+{
+    kill(outside, SIGKILL);
+    waitpid(outside, NULL, 0);
+    uncovered_stop(&daemon_state);
+    change_observe_no_more(&daemon_state, &observer);
+    return end_daemon(state);
+}
+
+/* What NVML showed last of a card that was lost is old: nobody is ended for that. */
+static void nobody_is_ended_for_what_a_lost_card_showed_last(void **state)
+{
+    LEAD(led->memory_result = NVML_ERROR_GPU_IS_LOST);
+    for (int i = 0; i < 5; i++) {
+        later_ns += 4 * SECOND_NS;
+        refresh();
+    }
+    assert_int_equal(told, 0);
+    assert_int_equal(stopped, 0);
+    LEAD(led->memory_result = NVML_SUCCESS);
+    refresh(); /* it is known for long enough */
+    assert_int_equal(told, 1);
+    assert_int_equal(stopped, 1);
+    int status;
+    assert_int_equal(waitpid(outside, &status, 0), outside);
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+}
+
+static void it_is_told_of_once_though_nvml_fails_in_between(void **state)
+{
+    daemon_state.config.daemon.stop_uncovered = false;
+    later_ns += 4 * SECOND_NS;
+    refresh();
+    assert_int_equal(told, 1);
+    LEAD(led->memory_result = NVML_ERROR_GPU_IS_LOST);
+    refresh();
+    LEAD(led->memory_result = NVML_SUCCESS);
+    later_ns += 4 * SECOND_NS;
+    refresh();
+    later_ns += 4 * SECOND_NS;
+    refresh();
+    assert_int_equal(told, 1);
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(nobody_is_ended_for_what_a_lost_card_showed_last, begin, end),
+        cmocka_unit_test_setup_teardown(it_is_told_of_once_though_nvml_fails_in_between, begin, end),
+    };
+    return lead_nvml(count, arguments) ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+}
