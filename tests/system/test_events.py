@@ -325,6 +325,7 @@ def test_a_lost_gpu_is_told(make_daemon, reap):
     wait_for(lambda: "gpu.unhealthy" in kinds(kept(daemon)), "the daemon to notice")
     assert next(e["message"] for e in kept(daemon) if e["kind"] == "gpu.unhealthy") == "GPU 0: NVML cannot say how it is"
     assert "GPU 0: NVML cannot say how it is" in daemon.cli("events").stdout
+    assert daemon.request("GET", "/v1/gpus")[1][0]["busy_ratio"] is None
 
 
 def test_a_holder_that_does_not_answer_is_told_to_its_owner(daemon):

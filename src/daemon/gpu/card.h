@@ -22,9 +22,9 @@ struct gpu {
     char compute_capability[24]; /* "9.0"; "": not known */
     bool healthy;                /* NVML answered its last question about it in time */
     uint64_t total_bytes, free_bytes, used_bytes;
-    int busy_percent;               /* how much of its time, by NVML; -1: NVML does not say */
-    uint64_t context_bytes;         /* context_cost.c; 0: not measured yet */
-    struct nvml_process *processes; /* the processes that use it, in sessions and outside */
+    int busy_percent;       /* how much of its time, by NVML; -1: NVML does not say, or it is not healthy */
+    uint64_t context_bytes; /* context_cost.c; 0: not measured yet */
+    struct nvml_process *processes; /* that use it, in sessions and outside; not healthy: that used it last */
     unsigned process_count;
     const char *no_processes; /* why the processes are not known, in a few words; NULL: they are known */
     bool is_silent;           /* set by gpu_tell_silence() */

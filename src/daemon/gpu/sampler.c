@@ -72,11 +72,21 @@ static void answer(struct waiters *list)
     }
 }
 
+/* What it held lately is the best guess at what it holds now. How busy it was then says nothing about now. */
+static void forget_busy(struct gpu *gpu)
+{
+    gpu->busy_percent = -1;
+    for (unsigned i = 0; i < gpu->process_count; i++)
+        gpu->processes[i].busy_percent = -1;
+}
+
 static void set_healthy(struct daemon *daemon, struct gpu *gpu, bool is_healthy, const char *why)
 {
     if (gpu->healthy == is_healthy)
         return;
     gpu->healthy = is_healthy;
+    if (!is_healthy)
+        forget_busy(gpu);
     log_warning("GPU %s: %s", gpu->label, why);
     change_publish(daemon,
                    &(struct change){is_healthy ? CHANGE_GPU_HEALTHY : CHANGE_GPU_UNHEALTHY, .gpu = gpu},
@@ -188,7 +198,7 @@ static void begin_sample(struct gpu_sampler *sampler)
     worker_submit(sampler->worker, &job->job);
 }
 
-/* NVML hangs with the driver. The last numbers stay, marked as unhealthy; if NVML answers later, the GPUs are healthy
+/* NVML hangs with the driver. What was held last stays, marked as unhealthy; if NVML answers later, the GPUs are healthy
  * again. */
 static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 {

@@ -28,7 +28,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 {
     *device = (nvmlDevice_t)&led;
-    return NVML_SUCCESS;
+    return led.lost_cards >> index & 1 ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned bytes);
@@ -84,6 +84,29 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result);
 EXPORT const char *nvmlErrorString(nvmlReturn_t result)
 {
     return "led astray";
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates);
+EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates)
+{
+    *rates = (nvmlUtilization_t){.gpu = led.busy_percent};
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                                    nvmlProcessUtilizationSample_t *samples, unsigned *count,
+                                                    unsigned long long after);
+EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                                    nvmlProcessUtilizationSample_t *samples, unsigned *count,
+                                                    unsigned long long after)
+{
+    if (!led.busy_percent)
+        return NVML_ERROR_NOT_FOUND;
+    *count = 1;
+    if (!samples)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    samples[0] = (nvmlProcessUtilizationSample_t){.pid = led.first_pid, .smUtil = led.busy_percent};
+    return NVML_SUCCESS;
 }
 
 /* The test holds the lock to make it hang. */

@@ -11,8 +11,10 @@ struct led_nvml {
     pthread_mutex_t lock; /* of all below; held by the test, it is a driver that hangs */
     nvmlReturn_t init_result, memory_result;
     unsigned card_count;
-    bool is_partitioned; /* its cards are in MIG mode */
-    unsigned instances;  /* a bit for each index at which every card has a MIG instance */
+    unsigned lost_cards;   /* a bit for each card that has fallen off the bus */
+    unsigned busy_percent; /* of each card, and of the first process on it */
+    bool is_partitioned;   /* its cards are in MIG mode */
+    unsigned instances;    /* a bit for each index at which every card has a MIG instance */
     char instance_handles[7];
     uint64_t total_bytes, used_bytes;
     unsigned first_pid, process_count;

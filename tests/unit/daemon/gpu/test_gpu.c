@@ -172,6 +172,25 @@ static void an_error_about_a_card_makes_it_unhealthy_until_it_is_over(void **sta
     assert_true(daemon_state.gpus[0].healthy);
 }
 
+/* Or else a session on it would be charged for ever for how busy it was last. */
+static void how_busy_an_unhealthy_card_is_is_not_known(void **state)
+{
+    LEAD(led->first_pid = 50; led->process_count = 1; led->bytes_of_each = 7; led->busy_percent = 90);
+    start();
+    const struct gpu *gpu = &daemon_state.gpus[0];
+    assert_int_equal(gpu->busy_percent, 90);
+    assert_int_equal(gpu->processes[0].busy_percent, 90);
+    LEAD(led->memory_result = NVML_ERROR_GPU_IS_LOST);
+    refresh();
+    assert_int_equal(gpu->busy_percent, -1);
+    assert_int_equal(gpu->processes[0].busy_percent, -1);
+    assert_int_equal(gpu->processes[0].used_bytes, 7); /* the last that was known */
+    LEAD(led->memory_result = NVML_SUCCESS);
+    refresh();
+    assert_int_equal(gpu->busy_percent, 90);
+    assert_int_equal(gpu->processes[0].busy_percent, 90);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +210,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(an_nvml_that_takes_long_is_asked_seldom, begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(an_error_about_a_card_makes_it_unhealthy_until_it_is_over,
                                         begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(how_busy_an_unhealthy_card_is_is_not_known, begin_daemon, end_daemon),
     };
     if (!lead_nvml(count, arguments))
         return 2;
