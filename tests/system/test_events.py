@@ -283,12 +283,17 @@ def test_a_change_of_the_configuration_and_a_mistake_in_it_are_told(make_daemon,
     assert "gpuslice.conf:2" in rejected["message"]
 
 
+def idle_worker(daemon, reap, **variables):
+    """A program in no session that has a context."""
+    program = reap(subprocess.Popen([daemon.product.program("worker"), "100"], stdin=subprocess.PIPE, text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=daemon.gpu.environment(**variables)))
+    assert program.stdout.readline() == "ready\n"
+    return program
+
+
 def worker_with_fault(daemon, fault, reap):
     """A program in no session whose first kernel has the fault."""
-    program = reap(subprocess.Popen([daemon.product.program("worker"), "100"], stdin=subprocess.PIPE, text=True,
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                    env=daemon.gpu.environment(FAKECUDA_FAULT=fault)))
-    assert program.stdout.readline() == "ready\n"
+    program = idle_worker(daemon, reap, FAKECUDA_FAULT=fault)
     program.stdin.write("60000\n")
     program.stdin.flush()
     return program
@@ -326,6 +331,23 @@ def test_a_lost_gpu_is_told(make_daemon, reap):
     assert next(e["message"] for e in kept(daemon) if e["kind"] == "gpu.unhealthy") == "GPU 0: NVML cannot say how it is"
     assert "GPU 0: NVML cannot say how it is" in daemon.cli("events").stdout
     assert daemon.request("GET", "/v1/gpus")[1][0]["busy_ratio"] is None
+
+
+def test_a_daemon_starts_beside_a_lost_gpu(make_daemon, make_gpu, reap):
+    daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2)).start()
+    for gpu in "01":
+        daemon.cli("create", "--name", f"on{gpu}", "--gpu", gpu, "--memory", "1MiB")
+    idle_worker(daemon, reap)  # while a process has the GPU, it stays lost
+    worker_with_fault(daemon, "lost@1", reap)
+    wait_for(lambda: "gpu.unhealthy" in kinds(kept(daemon)), "the daemon to notice")
+    daemon.stop()
+    daemon.start()
+    assert [gpu["index"] for gpu in daemon.request("GET", "/v1/gpus")[1]] == [1]
+    assert "NVML cannot name GPU 0: GPU is lost" in daemon.log_text()
+    assert {daemon.session(f"on{gpu}")["state"] for gpu in "01"} == {"active"}
+    refused = daemon.cli("create", "--gpu", "0", "--memory", "1MiB", check=False)
+    assert refused.returncode == 1 and "0" in refused.stderr
+    daemon.cli("create", "--gpu", "1", "--memory", "1MiB")
 
 
 def test_a_holder_that_does_not_answer_is_told_to_its_owner(daemon):

@@ -122,35 +122,46 @@ static void describe_card(struct nvml *nvml, nvmlDevice_t device, struct nvml_ca
         snprintf(card->compute_capability, sizeof(card->compute_capability), "%d.%d", major, minor);
 }
 
-/* Add one GPU to the list; if it does not fit it is only counted. False, with the list's error set, when NVML cannot
- * name it. */
-static bool list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t whole, nvmlDevice_t device,
+/* GPU `index` is left out of the list: NVML cannot do `what` with it. */
+static void note_failure(struct nvml *nvml, struct nvml_list_job *list, unsigned index, const char *what,
+                         nvmlReturn_t result)
+{
+    if (list->failure_count < LEDGER_GPUS)
+        error_set(&list->failures[list->failure_count++], ENODEV, NULL,
+                  "NVML cannot %s GPU %u: %s; see nvidia-smi", what, index, nvml->error_string(result));
+}
+
+/* Add one GPU to the list; if it does not fit it is only counted. */
+static void list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t whole, nvmlDevice_t device,
                      unsigned index, int mig_index)
 {
     if (list->count == LEDGER_GPUS) {
         list->left_out++;
-        return true;
+        return;
     }
     struct nvml_card *card = &list->cards[list->count];
-    card->index = index;
-    card->mig_index = mig_index;
+    nvmlMemory_t memory = {0};
+    *card = (struct nvml_card){.index = index, .mig_index = mig_index};
     nvmlReturn_t result = nvml->uuid(device, card->uuid_text, sizeof(card->uuid_text));
     if (result == NVML_SUCCESS)
         result = nvml->name(device, card->name, sizeof(card->name));
     if (result != NVML_SUCCESS) {
-        error_set(&list->error, ENODEV, NULL, "NVML cannot name GPU %u: %s", index,
-                  nvml->error_string(result));
-        return false;
+        note_failure(nvml, list, index, "name", result);
+        return;
     }
+    result = nvml->memory(device, &memory);
+    if (result != NVML_SUCCESS) {
+        note_failure(nvml, list, index, "tell the memory of", result);
+        return;
+    }
+    card->total_bytes = memory.total;
     describe_card(nvml, whole, card);
     card->uuid_text[sizeof(card->uuid_text) - 1] = card->name[sizeof(card->name) - 1] = '\0';
-    if (!gpu_uuid_parse(card->uuid_text, card->uuid)) {
-        error_set(&list->error, EPROTO, NULL, "NVML gives GPU %u the UUID '%s', which is none", index,
-                  card->uuid_text);
-        return false;
-    }
-    nvml->devices[list->count++] = device;
-    return true;
+    if (gpu_uuid_parse(card->uuid_text, card->uuid))
+        nvml->devices[list->count++] = device;
+    else if (list->failure_count < LEDGER_GPUS)
+        error_set(&list->failures[list->failure_count++], EPROTO, NULL,
+                  "NVML gives GPU %u the UUID '%s', which is none", index, card->uuid_text);
 }
 
 static bool is_in_mig_mode(struct nvml *nvml, nvmlDevice_t device)
@@ -161,21 +172,20 @@ static bool is_in_mig_mode(struct nvml *nvml, nvmlDevice_t device)
 }
 
 /* A card in MIG mode runs work only in its instances, so those are listed in its place. Their indices may have gaps. */
-static bool list_instances(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t card, unsigned index)
+static void list_instances(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t card, unsigned index)
 {
     unsigned most = 0;
     nvmlReturn_t result = nvml->mig_most(card, &most);
-    bool is_well = result == NVML_SUCCESS;
-    for (unsigned i = 0; is_well && i < most; i++) {
+    for (unsigned i = 0; result == NVML_SUCCESS && i < most; i++) {
         nvmlDevice_t instance;
         result = nvml->mig_handle(card, i, &instance);
-        is_well = result == NVML_SUCCESS ? list_gpu(nvml, list, card, instance, index, (int)i)
-                                         : result == NVML_ERROR_NOT_FOUND;
+        if (result == NVML_SUCCESS)
+            list_gpu(nvml, list, card, instance, index, (int)i);
+        else if (result == NVML_ERROR_NOT_FOUND)
+            result = NVML_SUCCESS;
     }
-    if (!is_well && list->error.status == 0)
-        error_set(&list->error, ENODEV, NULL, "NVML cannot list the MIG instances of GPU %u: %s", index,
-                  nvml->error_string(result));
-    return is_well;
+    if (result != NVML_SUCCESS)
+        note_failure(nvml, list, index, "list the MIG instances of", result);
 }
 
 static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
@@ -191,14 +201,12 @@ static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
     for (unsigned i = 0; i < count; i++) {
         nvmlDevice_t device;
         result = nvml->handle(i, &device);
-        if (result != NVML_SUCCESS) {
-            error_set(&list->error, ENODEV, NULL, "NVML does not find GPU %u: %s", i,
-                      nvml->error_string(result));
-            return;
-        }
-        if (!(is_in_mig_mode(nvml, device) ? list_instances(nvml, list, device, i)
-                                           : list_gpu(nvml, list, device, device, i, -1)))
-            return;
+        if (result != NVML_SUCCESS)
+            note_failure(nvml, list, i, "find", result);
+        else if (is_in_mig_mode(nvml, device))
+            list_instances(nvml, list, device, i);
+        else
+            list_gpu(nvml, list, device, device, i, -1);
     }
     if (nvml->driver_version(list->driver_version, sizeof(list->driver_version)) != NVML_SUCCESS)
         list->driver_version[0] = '\0';

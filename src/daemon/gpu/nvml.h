@@ -43,6 +43,7 @@ struct nvml_card {
     char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
     char pci_address[NVML_PCI_ADDRESS_TEXT];       /* of the card, as sysfs has it; "": not known */
     char compute_capability[NVML_CAPABILITY_TEXT]; /* "9.0"; "": not known */
+    uint64_t total_bytes;
 };
 
 /* A job that samples the GPUs `first_gpu` to `last_gpu`, in the order of the list. */
@@ -62,9 +63,11 @@ int nvml_load(struct nvml **nvml, const char *library, struct error *error);
 struct nvml_list_job {
     struct worker_job job;
     struct gpu_sampler *sampler;
-    struct error error;       /* status 0: no error */
+    struct error error;       /* NVML does not start; status 0: it does */
     unsigned count, left_out; /* in `cards`; and those that did not fit */
     struct nvml_card cards[LEDGER_GPUS];
+    unsigned failure_count; /* GPUs that NVML fails to describe, as one that fell off the bus, and why */
+    struct error failures[LEDGER_GPUS];
     char driver_version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
 };
 

@@ -337,8 +337,13 @@ static void on_listed(struct worker_job *worker_job)
         memcpy(gpu->name, list->cards[i].name, sizeof(gpu->name));
         memcpy(gpu->pci_address, list->cards[i].pci_address, sizeof(gpu->pci_address));
         memcpy(gpu->compute_capability, list->cards[i].compute_capability, sizeof(gpu->compute_capability));
+        gpu->total_bytes = list->cards[i].total_bytes;
         gpu->healthy = true;
     }
+    if (list->count == 0 && list->failure_count > 0)
+        list->error = list->failures[0];
+    for (unsigned i = 0; i < list->failure_count && list->count > 0; i++)
+        log_warning("%s; sessions cannot have it until the daemon starts again", list->failures[i].message);
     if (list->left_out)
         log_warning("the machine has %u GPUs and MIG instances, and sessions can have the first %u",
                     list->count + list->left_out, list->count);
@@ -387,10 +392,6 @@ static int list_cards(struct daemon *daemon, struct error *error)
     if (result < 0)
         return error_set_errno(error, -result, "NVML has not said what GPUs there are within %llu s",
                                (unsigned long long)START_USEC / 1000000);
-    for (unsigned i = 0; i < daemon->gpu_count; i++)
-        if (!daemon->gpus[i].healthy)
-            return error_set(error, EIO, NULL, "NVML does not say how much memory GPU %s has; see nvidia-smi",
-                             daemon->gpus[i].label);
     return 0;
 }
 

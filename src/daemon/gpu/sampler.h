@@ -12,7 +12,8 @@ struct gpu;
 struct nvml_sample;
 
 /* Load NVML, list the GPUs and take a first sample, all before the loop serves anybody. `library` NULL: the driver's.
- * Fails when listing or sampling takes longer than 30 s. */
+ * A GPU that NVML cannot describe, as one that fell off the bus, is left out, and the log says so. Fails when no GPU is
+ * left, and when listing or sampling takes longer than 30 s. */
 int gpu_start(struct daemon *daemon, const char *library, struct error *error);
 void gpu_stop(struct daemon *daemon);
 

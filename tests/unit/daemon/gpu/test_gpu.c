@@ -191,6 +191,33 @@ static void how_busy_an_unhealthy_card_is_is_not_known(void **state)
     assert_int_equal(gpu->processes[0].busy_percent, 90);
 }
 
+static void a_lost_card_is_left_out_when_the_daemon_starts(void **state)
+{
+    LEAD(led->card_count = 3; led->lost_cards = 1 << 1);
+    start();
+    assert_int_equal(daemon_state.gpu_count, 2);
+    assert_string_equal(daemon_state.gpus[0].label, "0");
+    assert_string_equal(daemon_state.gpus[1].label, "2");
+    assert_true(daemon_state.gpus[1].healthy);
+    assert_int_equal(daemon_state.gpus[1].total_bytes, 1000);
+}
+
+static void without_any_card_that_is_not_lost_the_daemon_does_not_start(void **state)
+{
+    struct error error = {0};
+    LEAD(led->lost_cards = 1 << 0);
+    assert_int_equal(gpu_start(&daemon_state, library, &error), -ENODEV);
+    assert_string_equal(error.message, "NVML cannot find GPU 0: led astray; see nvidia-smi");
+}
+
+static void a_card_whose_memory_nvml_does_not_tell_is_not_served(void **state)
+{
+    struct error error = {0};
+    LEAD(led->memory_result = NVML_ERROR_GPU_IS_LOST);
+    assert_int_equal(gpu_start(&daemon_state, library, &error), -ENODEV);
+    assert_string_equal(error.message, "NVML cannot tell the memory of GPU 0: led astray; see nvidia-smi");
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +238,12 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(an_error_about_a_card_makes_it_unhealthy_until_it_is_over,
                                         begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(how_busy_an_unhealthy_card_is_is_not_known, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_lost_card_is_left_out_when_the_daemon_starts, begin_daemon,
+                                        end_daemon),
+        cmocka_unit_test_setup_teardown(without_any_card_that_is_not_lost_the_daemon_does_not_start,
+                                        begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_card_whose_memory_nvml_does_not_tell_is_not_served, begin_daemon,
+                                        end_daemon),
     };
     if (!lead_nvml(count, arguments))
         return 2;
