@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -302,7 +303,9 @@ def worker_with_fault(daemon, fault, reap):
 def test_a_driver_that_hangs_and_comes_back_is_told_to_everybody(make_daemon, make_gpu, reap):
     """NVML answers nobody while a program hangs the driver: the daemon goes on, says so, and says when it is over."""
     daemon = make_daemon(make_gpu(FAKECUDA_GPUS=2)).start()
-    printed = reap(daemon.spawn("events", "--follow", "--json"))
+    printed, kinds = reap(daemon.spawn("events", "--follow", "--json")), []
+    reader = threading.Thread(target=lambda: kinds.extend(json.loads(line)["kind"] for line in printed.stdout))
+    reader.start()
     hanging = worker_with_fault(daemon, "hang@1", reap)
 
     def told(kind):
@@ -319,9 +322,10 @@ def test_a_driver_that_hangs_and_comes_back_is_told_to_everybody(make_daemon, ma
     hanging.kill()
     wait_for(lambda: len(told("gpu.healthy")) == 2, "the daemon to notice that it is over")
     assert daemon.request("GET", "/readyz")[0] == 200
+    wait_for(lambda: kinds.count("gpu.healthy") == 2, "the events to be printed")
     printed.terminate()
-    lines = [json.loads(line) for line in printed.communicate(timeout=DEADLINE_S)[0].splitlines()]
-    assert [line["kind"] for line in lines if line["kind"].startswith("gpu.")] == ["gpu.unhealthy"] * 2 + ["gpu.healthy"] * 2
+    reader.join()
+    assert [kind for kind in kinds if kind.startswith("gpu.")] == ["gpu.unhealthy"] * 2 + ["gpu.healthy"] * 2
 
 
 def test_a_lost_gpu_is_told(make_daemon, reap):

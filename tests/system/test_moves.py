@@ -679,6 +679,7 @@ def test_what_has_no_context_to_leave_by_counts_as_unmovable(daemon, start_puppe
     """Its process is told to leave once."""
     puppet = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "512MiB")
     assert puppet.ask(f"vmm {64 * MIB} 0").split()[0] == "0" and puppet.ask("destroy 0") == "0"
+    wait_for(lambda: daemon.session("a")["movable_bytes"] == 64 * MIB, "the daemon to have heard of it")
     daemon.cli("suspend", "a")
     session = daemon.session("a")
     assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("away", 0, 64 * MIB)
