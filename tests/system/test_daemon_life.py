@@ -445,3 +445,12 @@ def test_a_runtime_folder_that_is_removed_is_made_anew(daemon):
     second = daemon.cli("create", "--name", "third", "--memory", "1MiB")
     assert second.returncode == 0, "it is this daemon that is found"
     client.close()
+
+
+def test_the_toolkits_stand_in_for_nvml_is_named(make_daemon, product, tmp_path):
+    daemon = make_daemon()
+    (tmp_path / "libnvidia-ml.so.1").symlink_to(product.program("toolkit_nvml.so"))
+    environment = {**daemon.environment(), "LD_LIBRARY_PATH": str(tmp_path)}
+    del environment["GPUSLICE_SIMULATED"]
+    result = subprocess.run([product.gpusliced], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1 and "stand-in" in result.stderr, result

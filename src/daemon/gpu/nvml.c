@@ -50,6 +50,15 @@ struct nvml {
     struct nvml_load loads[LEDGER_GPUS];
 };
 
+/* The CUDA toolkit's stand-in for the library answers every call with NVML_ERROR_LIBRARY_NOT_FOUND, also the one for texts. */
+static const char *text_of(const struct nvml *nvml, nvmlReturn_t result)
+{
+    const char *text = nvml->error_string(result);
+    return (uintptr_t)text > NVML_ERROR_UNKNOWN
+               ? text
+               : "this libnvidia-ml.so.1 is not the driver's but a stand-in for linking; see LD_LIBRARY_PATH";
+}
+
 int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
 {
     void *handle = dlopen(library ? library : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -128,7 +137,7 @@ static void note_failure(struct nvml *nvml, struct nvml_list_job *list, unsigned
 {
     if (list->failure_count < LEDGER_GPUS)
         error_set(&list->failures[list->failure_count++], ENODEV, NULL,
-                  "NVML cannot %s GPU %u: %s; see nvidia-smi", what, index, nvml->error_string(result));
+                  "NVML cannot %s GPU %u: %s; see nvidia-smi", what, index, text_of(nvml, result));
 }
 
 /* Add one GPU to the list; if it does not fit it is only counted. */
@@ -195,7 +204,7 @@ static void list_cards(struct nvml *nvml, struct nvml_list_job *list)
     if (result == NVML_SUCCESS)
         result = nvml->count(&count);
     if (result != NVML_SUCCESS) {
-        error_set(&list->error, ENODEV, NULL, "NVML does not start: %s", nvml->error_string(result));
+        error_set(&list->error, ENODEV, NULL, "NVML does not start: %s", text_of(nvml, result));
         return;
     }
     for (unsigned i = 0; i < count; i++) {
@@ -250,7 +259,7 @@ static void sample_processes(struct nvml *nvml, nvmlDevice_t device, struct nvml
         result = nvml->processes(device, &count, entries);
     }
     sample->no_processes = result == NVML_SUCCESS ? read_processes(entries, room, entries ? count : 0, sample)
-                                                  : nvml->error_string(result);
+                                                  : text_of(nvml, result);
     free(entries);
 }
 
