@@ -147,31 +147,6 @@ static CUcontext context_of_green(CUgreenCtx green)
     return is_told ? own : (CUcontext)green;
 }
 
-/* Under the GPU's lock. The primary context has become active as `green` was made. Memory that is allocated under the
- * green context goes with the primary one. */
-static void enter_green(struct charge *charge, CUgreenCtx green, CUdevice device)
-{
-    CUcontext primary = NULL, own = context_of_green(green);
-    struct record displaced;
-    if (!find_primary(device, &primary)) {
-        enter(charge, own);
-        return;
-    }
-    struct record known;
-    bool was_known = records_find(memory_records(), RECORD_CONTEXT, key_of(primary), &known);
-    enter(charge, primary); /* if it is new, its one reference is the green context's */
-    if (was_known)
-        records_count(memory_records(), RECORD_CONTEXT, key_of(primary), 1, &known);
-    if (own == primary)
-        return; /* the driver has no context of its own for the green one */
-    struct record record = {.key = key_of(own),
-                            .kind = RECORD_CONTEXT,
-                            .gpu = (uint8_t)charge->gpu,
-                            .references = 1,
-                            .charged = {.context = key_of(primary)}};
-    records_put(memory_records(), &record, &displaced);
-}
-
 /* Under the GPU's lock. A primary context that was active already costs nothing, and is retained once more. Returns
  * whether it is new. */
 static bool enter_primary(struct charge *charge, CUcontext context)
@@ -183,6 +158,27 @@ static bool enter_primary(struct charge *charge, CUcontext context)
     }
     enter(charge, context);
     return true;
+}
+
+/* Under the GPU's lock. The primary context has become active as `green` was made. Memory that is allocated under the
+ * green context goes with the primary one. */
+static void enter_green(struct charge *charge, CUgreenCtx green, CUdevice device)
+{
+    CUcontext primary = NULL, own = context_of_green(green);
+    struct record displaced;
+    if (!find_primary(device, &primary)) {
+        enter(charge, own);
+        return;
+    }
+    enter_primary(charge, primary); /* one reference of it is the green context's */
+    if (own == primary)
+        return; /* the driver has no context of its own for the green one */
+    struct record record = {.key = key_of(own),
+                            .kind = RECORD_CONTEXT,
+                            .gpu = (uint8_t)charge->gpu,
+                            .references = 1,
+                            .charged = {.context = key_of(primary)}};
+    records_put(memory_records(), &record, &displaced);
 }
 
 /* Under the GPU's lock, so that the context does not become active, or end, meanwhile. */
