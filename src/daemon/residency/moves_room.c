@@ -43,15 +43,10 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
     return used > here ? used : here;
 }
 
-static uint64_t at_most(uint64_t bytes, uint64_t most_bytes)
-{
-    return bytes < most_bytes ? bytes : most_bytes;
-}
-
 /* The same, but no more than it can have, and bounded so that sums of it cannot overflow. */
 static int64_t counted_by(const struct session *session, unsigned policy_gpu)
 {
-    uint64_t taken = at_most(taken_by(session, policy_gpu), moves_most_bytes(session, policy_gpu));
+    uint64_t taken = moves_at_most(taken_by(session, policy_gpu), moves_most_bytes(session, policy_gpu));
     return taken < INT64_MAX / LEDGER_GPUS ? (int64_t)taken : INT64_MAX / LEDGER_GPUS;
 }
 
@@ -213,7 +208,7 @@ static struct residency_session see(const struct session *session, struct reside
             part->least_bytes += away;
             part->missing_bytes += away + move->misses * 2 * MOVES_SLACK_BYTES;
         }
-        part->here_bytes = at_most(part->here_bytes, moves_most_bytes(session, i));
+        part->here_bytes = moves_at_most(part->here_bytes, moves_most_bytes(session, i));
         here += part->here_bytes;
         missing += part->missing_bytes;
     }
@@ -389,7 +384,7 @@ static uint64_t on_its_way(const struct session *session, unsigned policy_gpu)
 {
     uint64_t bytes = session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)
                                                          : moves_coming_bytes(session, policy_gpu);
-    return at_most(bytes, moves_most_bytes(session, policy_gpu));
+    return moves_at_most(bytes, moves_most_bytes(session, policy_gpu));
 }
 
 /* What would be free for `waiter` in a place if all others left that can leave, or can when they have come. */

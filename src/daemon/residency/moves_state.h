@@ -107,6 +107,12 @@ static inline void process_move_note_chunk(struct process_move *move, uint64_t b
 /* How much arena a process lacks, to leave the card as a whole. */
 uint64_t process_move_lacks_bytes(const struct process_move *move);
 
+/* A sum that a process tells of, held to the most that it can be. */
+static inline uint64_t moves_at_most(uint64_t bytes, uint64_t most_bytes)
+{
+    return bytes < most_bytes ? bytes : most_bytes;
+}
+
 /* The most that the session can have on one of its GPUs, whatever its processes say and its ledger has charged, both of
  * which its user can write: its limit, or what NVML shows of it if the limit was lowered below that. */
 uint64_t moves_most_bytes(const struct session *session, unsigned policy_gpu);

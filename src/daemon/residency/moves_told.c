@@ -144,11 +144,6 @@ static void note_ahead(struct process_move *move, uint64_t before_bytes)
     }
 }
 
-static uint64_t at_most(uint64_t bytes, uint64_t most_bytes)
-{
-    return bytes < most_bytes ? bytes : most_bytes;
-}
-
 /* A process that attached under an earlier daemon has chunks that this one did not send: it is believed, within bounds. It may
  * have had to attach once more, because its ledger was lost. */
 static void believe_first(struct process *process, const struct wire_moved *moved)
@@ -156,7 +151,7 @@ static void believe_first(struct process *process, const struct wire_moved *move
     uint64_t most = moves_most_of_process(process->session);
     if (!process->attached_usec || process->start_ticks < process->session->lost_ledger_ticks)
         process->move->sent_bytes =
-            at_most(moved->arena_bytes, most + most / ARENA_MORE_PART + ARENA_MORE_BYTES);
+            moves_at_most(moved->arena_bytes, most + most / ARENA_MORE_PART + ARENA_MORE_BYTES);
 }
 
 /* What the process can have of what it says. */
@@ -164,10 +159,10 @@ static struct wire_moved bounded(const struct process *process, const struct wir
 {
     uint64_t most = moves_most_of_process(process->session);
     struct wire_moved now = *moved;
-    now.resident_bytes = at_most(now.resident_bytes, most);
-    now.evicted_bytes = at_most(now.evicted_bytes, most);
-    now.unmovable_bytes = at_most(now.unmovable_bytes, most);
-    now.arena_bytes = at_most(now.arena_bytes, process->move->sent_bytes);
+    now.resident_bytes = moves_at_most(now.resident_bytes, most);
+    now.evicted_bytes = moves_at_most(now.evicted_bytes, most);
+    now.unmovable_bytes = moves_at_most(now.unmovable_bytes, most);
+    now.arena_bytes = moves_at_most(now.arena_bytes, process->move->sent_bytes);
     return now;
 }
 

@@ -72,9 +72,8 @@ struct session {
     struct session_runner runner;
     bool has_own_socket;           /* it gets a socket of its own (own_socket.h) when it is admitted */
     struct own_socket *own_socket; /* NULL: none is served */
-    uint64_t
-        lost_ledger_ticks; /* processes that started before had a ledger that this daemon did not find; 0: none */
-    unsigned own_socket_silent; /* its connections that have said nothing yet; some may be older than it */
+    uint64_t lost_ledger_ticks;    /* processes started before had a ledger that was not found; 0: none */
+    unsigned own_socket_silent;    /* its connections that have said nothing yet; some may be older than it */
     struct session_labels labels;
     bool runner_queues;      /* the runner is the process that waits for admission, and is forgotten then */
     struct release *release; /* while its processes are being ended (release.h); NULL otherwise */

@@ -31,8 +31,7 @@ static uint64_t tried_in;         /* with `need`: tried.absence */
 static _Atomic uint64_t asked;    /* number of the question that waits for an answer; 0: none */
 static _Atomic uint32_t answered; /* a futex; counts answers */
 static atomic_bool has_room;
-static _Atomic uint64_t
-    try_in; /* the answer is to try once more in this absence; 0: the answer is of the daemon */
+static _Atomic uint64_t try_in; /* the answer: to try once more in this absence; 0: it is the daemon's */
 /* The agent's own: the question that it sent last; the question that it cannot send for want of a daemon, and since when.
  * `lost` is 0 while there is a daemon. */
 static uint64_t told, lost, lost_ns;
