@@ -21,7 +21,14 @@ struct session_request;
 /* Answer `request`, now or later. */
 void api_handle(struct http_request *request);
 
-/* --- Bodies of requests (api_request.c), and answers (api_json.c) ---------------------------------- */
+/* --- Bodies of requests (api_body.c, api_request.c), and answers (api_json.c) ----------------------- */
+
+/* So many values a body may have, objects and arrays among them: each takes some hundred bytes to read. */
+#define API_BODY_VALUES_MAX 1000
+
+/* Read `bytes` of `body`, an object of JSON, which the caller releases. No bytes are an empty object. -EINVAL with
+ * ERR_BAD_REQUEST, and *document NULL, where it is none, names a field twice or has too many values. */
+int api_parse_body(const char *body, size_t bytes, json_t **document, struct error *error);
 
 /* Read the body of a POST (`creating`) or PATCH. Strings in `request` live as long as `*document`, which the caller
  * releases. An empty body counts as an empty object. */

@@ -15,21 +15,6 @@ static int bad_request(struct error *error, const char *field, const char *expec
     return error_set(error, EINVAL, "ERR_BAD_REQUEST", "'%.80s' is wrong; expected %s", field, expected);
 }
 
-static int parse_object(const char *body, size_t bytes, json_t **document, struct error *error)
-{
-    json_error_t problem;
-    *document = bytes ? json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &problem) : json_object();
-    if (!*document)
-        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "the body is not JSON: %.200s (line %d, column %d)", problem.text, problem.line,
-                         problem.column);
-    if (json_is_object(*document))
-        return 0;
-    json_decref(*document);
-    *document = NULL;
-    return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body is not a JSON object; expected {...}");
-}
-
 static int parse_bytes(const char *field, const json_t *value, bool *has_bytes, uint64_t *bytes,
                        struct error *error)
 {
@@ -353,7 +338,7 @@ int api_parse_session(const struct daemon *daemon, const char *body, size_t byte
                       json_t **document, struct session_request *request, struct error *error)
 {
     struct field field = {.daemon = daemon, .request = request};
-    int result = parse_object(body, bytes, document, error);
+    int result = api_parse_body(body, bytes, document, error);
     if (result < 0)
         return result;
     json_object_foreach(*document, field.name, field.value)
@@ -372,7 +357,7 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
 {
     json_t *document, *value;
     const char *key;
-    int result = parse_object(body, bytes, &document, error);
+    int result = api_parse_body(body, bytes, &document, error);
     if (result < 0)
         return result;
     json_object_foreach(document, key, value)

@@ -158,11 +158,13 @@ static int parse_anti_thrash(const json_t *value, struct scheduler_wish *wish, s
 
 int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *wish, struct error *error)
 {
-    json_t *document = json_loadb(body ? body : "", bytes, JSON_REJECT_DUPLICATES, NULL);
+    json_t *document;
+    *wish = (struct scheduler_wish){0};
+    int result = api_parse_body(body, bytes, &document, error);
+    if (result < 0)
+        return result;
     const json_t *quantum = json_object_get(document, "quantum"),
                  *anti_thrash = json_object_get(document, "anti_thrash");
-    int result = 0;
-    *wish = (struct scheduler_wish){0};
     if (json_object_size(document) == 0 ||
         json_object_size(document) != (size_t)(quantum != NULL) + (size_t)(anti_thrash != NULL))
         result =

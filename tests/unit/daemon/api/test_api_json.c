@@ -155,6 +155,35 @@ static void more_cards_than_there_are_cannot_be_named(void **state)
     assert_int_equal(parse(body, &request, &error), -EINVAL);
 }
 
+/* Values are counted wherever they stand, and what strings contain is none. */
+static void a_body_has_so_many_values(void **state)
+{
+    static const struct {
+        const char *begin, *each, *end;
+        unsigned most; /* how many of `each` it may have */
+    } kinds[] = {
+        {"{\"name\":[0", ",0", "]}", API_BODY_VALUES_MAX - 3},
+        {"{\"name\":[0", ",[0]", "]}", (API_BODY_VALUES_MAX - 3) / 2},
+        {"{\"name\":[0", ",{\"a\":0}", "]}", (API_BODY_VALUES_MAX - 3) / 2},
+        {"{\"name\":\"", ",[\\\",{\\\\", "\"}", 4000},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (unsigned more = 0; more <= (kinds[i].most < 4000); more++) {
+            char body[HTTP_BODY_BYTES_MAX];
+            char *end = stpcpy(body, kinds[i].begin);
+            for (unsigned k = 0; k < kinds[i].most + more; k++)
+                end = stpcpy(end, kinds[i].each);
+            end = stpcpy(end, kinds[i].end);
+            json_t *document;
+            struct error error;
+            int result = api_parse_body(body, (size_t)(end - body), &document, &error);
+            assert_int_equal(result, more ? -EINVAL : 0);
+            if (more)
+                assert_non_null(strstr(error.message, "at most 1000"));
+            json_decref(document);
+        }
+}
+
 static void gslices_body_needs_a_limit(void **state)
 {
     static const char good[] = "{\"limit_bytes\":1048576,\"ttl_seconds\":60}",
@@ -193,6 +222,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_refused_and_named),
         cmocka_unit_test(a_change_knows_no_run),
         cmocka_unit_test(more_cards_than_there_are_cannot_be_named),
+        cmocka_unit_test(a_body_has_so_many_values),
         cmocka_unit_test(gslices_body_needs_a_limit),
         cmocka_unit_test(codes_have_their_statuses),
     };
