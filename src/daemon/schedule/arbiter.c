@@ -40,8 +40,8 @@ static void note_busy_part(struct arbiter_process *process, double busy, double 
     if (passed <= 0)
         return;
     double part = busy < passed ? busy / passed : 1;
-    process->busy_told_ns = fmin(process->busy_told_ns + passed, fmax(passed, BUSY_SMOOTH_NS));
-    process->busy_part += (part - process->busy_part) * passed / process->busy_told_ns;
+    process->busy_part +=
+        (part - process->busy_part) * weight_in_average(&process->busy_told_ns, passed, BUSY_SMOOTH_NS);
 }
 
 /* Each process of a session reports how long it had work, and several have work at the same time. Returns which

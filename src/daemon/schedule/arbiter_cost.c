@@ -168,10 +168,9 @@ void arbiter_watch_process(struct arbiter_process *process)
         return;
     double busy = (process->told_busy_ns + process->gate_ns) / passed_ns,
            used = process->told_used_ns / passed_ns;
-    process->watched_ns = fmin(process->watched_ns + passed_ns, fmax(passed_ns, SMOOTH_NS));
-    double part = passed_ns / process->watched_ns;
-    process->share_busy += (busy - process->share_busy) * part;
-    process->share_used += (used - process->share_used) * part;
+    double weight = weight_in_average(&process->watched_ns, passed_ns, SMOOTH_NS);
+    process->share_busy += (busy - process->share_busy) * weight;
+    process->share_used += (used - process->share_used) * weight;
     process->watched_at = now;
     process->told_busy_ns = process->told_used_ns = process->gate_ns = 0;
 }

@@ -20,6 +20,9 @@
  * guest that turns did not help is not needy. */
 #define NEEDY_FIRST_NS UINT64_C(4000000000)
 #define NEEDY_MOST_NS UINT64_C(64000000000)
+/* What others may lack until guests take turns for their sake is ROBBED_NS, or this where a guest was one of those
+ * until a short while ago. */
+#define ROBBED_AGAIN_NS (ROBBED_NS / 2)
 /* A guest takes what others lack if it uses more than its minimum, or than GUEST_LITTLE if that is more, by
  * GUEST_BEYOND. */
 #define GUEST_LITTLE 0.1
@@ -168,6 +171,15 @@ static bool lacks(const struct arbiter_session *session)
            !arbiter_is_content(session) && (!is_new || speed_at(&session->as_guest) < promised_part(session));
 }
 
+/* Whether nobody else takes turns, so that the session's own bring nothing before those do that take what it lacks. */
+static bool is_among_guests(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->takes_turns)
+            return false;
+    return true;
+}
+
 void arbiter_find_needy(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now;
@@ -179,6 +191,8 @@ void arbiter_find_needy(struct arbiter_session *session)
     session->needy_for *= session->needy_for < NEEDY_MOST_NS ? 2 : 1;
     session->content_until = 0;
     session->in_turns = (struct pace){0};
+    if (is_among_guests(session))
+        arbiter_find_donors(session, INFINITY);
 }
 
 /* --- Those who take what others lack --------------------------------------------------------------- */
@@ -202,11 +216,19 @@ static double taken_by(const struct arbiter_session *guest)
     return has_several_gpus(guest) ? guest->share_busy : guest->share_used;
 }
 
-void arbiter_find_donors(struct arbiter_session *robbed)
+/* How much others may lack until the guest is one who takes it: less where it was one until a short while ago. */
+static double robs_at_ns(const struct arbiter_session *guest)
 {
-    struct arbiter *arbiter = robbed->arbiter;
-    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
-        if (!meets(at, robbed) || at->takes_turns)
+    uint64_t until = guest->donor_until;
+    return until && guest->arbiter->now - until < NEEDY_FIRST_NS ? ROBBED_AGAIN_NS : ROBBED_NS;
+}
+
+void arbiter_find_donors(const struct arbiter_session *robbed, double lacks_ns)
+{
+    if (lacks_ns < ROBBED_AGAIN_NS)
+        return;
+    for (struct arbiter_session *at = robbed->arbiter->sessions; at; at = at->next) {
+        if (!meets(at, robbed) || at->takes_turns || lacks_ns < robs_at_ns(at))
             continue;
         if (taken_by(at) > fmax(promised_part(at), GUEST_LITTLE) + GUEST_BEYOND)
             give_for_others(at);

@@ -356,7 +356,8 @@ static void judge_stretch(struct arbiter_session *session)
     if (!is_single)
         judge(session, told, is_alone, was_known);
     smooth(&session->share_busy, busy, whole);
-    smooth(&session->share_used, used * passed / whole, whole);
+    session->share_used += (used * passed / whole - session->share_used) *
+                           weight_in_average(&session->used_over_ns, whole, SMOOTH_NS);
     double late = session->lease == LEASE_GUEST ? with_late(session, busy, passed) : busy;
     double speed = arbiter_speed(session, passed, late, used);
     if (session->lease == LEASE_GUEST)
@@ -472,7 +473,7 @@ static bool should_take_turns(const struct arbiter_session *session)
 /* What the session used in turns says nothing about what it takes from others as a guest. */
 static void leave_turns(struct arbiter_session *session)
 {
-    session->share_used = session->share_busy = 0;
+    session->share_used = session->share_busy = session->used_over_ns = 0;
     arbiter_leave_turns(session);
 }
 
@@ -493,7 +494,7 @@ void arbiter_find_roles(struct arbiter *arbiter)
             arbiter_join_turns(at);
         else if (!at->takes_turns && took_turns)
             leave_turns(at);
-        if (at->takes_turns && at->is_backlogged && missing(at) >= ROBBED_NS)
-            arbiter_find_donors(at);
+        if (at->takes_turns && at->is_backlogged)
+            arbiter_find_donors(at, missing(at));
     }
 }

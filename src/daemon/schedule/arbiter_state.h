@@ -17,6 +17,8 @@
  * Times are nanoseconds; sets of GPUs are bits. */
 #pragma once
 
+#include <math.h>
+
 #include "daemon/schedule/arbiter_types.h"
 #include "daemon/schedule/solo_cost.h"
 
@@ -280,8 +282,9 @@ struct arbiter_session {
      * cause. */
     bool is_wrong;
     /* Parts of the time, smoothed: `density`: it keeps the GPU busy when alone; `share_used`: it used the GPU;
-     * `share_busy`: it had work. `progress`: its speed as a part of its speed alone. */
-    double density, share_used, share_busy, progress;
+     * `share_busy`: it had work. `progress`: its speed as a part of its speed alone. `used_over_ns`: how much time
+     * `share_used` covers, which may count soon after a change of role. */
+    double density, share_used, share_busy, progress, used_over_ns;
     /* The parts of the last stretch in which it had work, and that it used. */
     double last_busy, last_used;
     /* When its cost was measured last. */
@@ -423,6 +426,14 @@ static inline bool is_single_since(const struct arbiter_session *session, uint64
 static inline double missing(const struct arbiter_session *session)
 {
     return session->is_dense ? session->robbed_ns : session->owed_ns;
+}
+
+/* What `passed_ns` weighs in an average over the last `most_ns`. `*covered_ns` is the time that the average stands for, 0
+ * where it begins: until that is long enough, all of it weighs the same. */
+static inline double weight_in_average(double *covered_ns, double passed_ns, double most_ns)
+{
+    *covered_ns = fmin(*covered_ns + passed_ns, fmax(passed_ns, most_ns));
+    return passed_ns / *covered_ns;
 }
 
 static inline bool is_held(const struct arbiter_session *session)
@@ -578,9 +589,9 @@ bool arbiter_is_content(const struct arbiter_session *session);
  * others, and in turns. */
 void arbiter_count_guest(struct arbiter_session *session, double passed_ns, double speed, double calls);
 void arbiter_count_turns(struct arbiter_session *session, double passed_ns, double speed, double calls);
-/* `robbed` does not get what was promised to it: have the guests that take more than was promised to them take
- * turns. */
-void arbiter_find_donors(struct arbiter_session *robbed);
+/* `robbed` lacks so much of what was promised to it: if that is enough, have the guests that take more than was
+ * promised to them take turns. */
+void arbiter_find_donors(const struct arbiter_session *robbed, double lacks_ns);
 /* Find out whether the session is needy now: it begins to be, or is no longer since turns do not help it. */
 void arbiter_find_needy(struct arbiter_session *session);
 

@@ -522,6 +522,27 @@ static void guests_that_get_less_than_their_minima_take_turns(void **state)
     assert_minima_of_a_greedy_pair("15%..100%", 15, "80%..100%", 80);
 }
 
+/* As guests, the first does one short call for each long one of the other: a fifth of what it does alone. Each time that this is tried
+ * again, both take turns again soon: with the other as a guest, turns of the first would change nothing. */
+static void a_guest_that_another_keeps_small_loses_little_where_that_is_tried_again(void **state)
+{
+    double percent[WORLD_PROCESSES];
+    const double alone = 30.0 / 140, other_alone = 540.0 / 650;
+    const struct member *first = world_add(
+        &world, "50%..100%", NORMAL, (struct program){.piece_ns = 30000, .burst = 1, .idle_ns = 110000});
+    world_add(&world, "35%..100%", NORMAL,
+              (struct program){.piece_ns = 540000, .burst = 1, .idle_ns = 110000});
+    unsigned tries = 0;
+    world_run(&world, 2 * SECOND);
+    for (unsigned i = 0; i < 40; i++) {
+        tries += !arbiter_session_takes_turns(first->session);
+        run_and_measure(SECOND / 4, percent);
+        assert_true(percent[0] >= 40 * alone);
+        assert_true(percent[1] >= 34 * other_alone);
+    }
+    assert_true(tries > 0);
+}
+
 /* Periodic programs come beside a backlog, where turns are long since others before them needed that: each waits while it is measured,
  * and has more than its minimum from then on. */
 static void what_was_lost_while_it_was_measured_makes_no_guest_needy(void **state)
@@ -1497,6 +1518,7 @@ int main(void)
         T(guests_that_turn_busy_take_turns),
         T(guests_that_together_want_more_than_there_is_keep_their_minima),
         T(guests_that_get_less_than_their_minima_take_turns),
+        T(a_guest_that_another_keeps_small_loses_little_where_that_is_tried_again),
         T(what_a_light_session_was_not_promised_goes_to_the_busy_one),
         T(a_busy_session_gets_its_minimum_beside_one_that_is_not),
         T(a_higher_priority_comes_first),
