@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/least.h"
 #include "base/process.h"
 #include "base/units.h"
 #include "intercept/agent/agent_state.h"
@@ -37,11 +38,6 @@ static void poke(void)
 {
     if (attach_is_ours(&agent.pokes[1]))
         send(agent.pokes[1].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 static bool has_message(void)

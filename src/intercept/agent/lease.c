@@ -227,6 +227,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
         return;
     bool another = !agent.held || agent.lease != grant->lease;
     bool is_to_measure = grant->flags & ~agent.flags & WIRE_LEASE_MEASURE;
+    bool has_new_company = (grant->flags ^ agent.flags) & WIRE_LEASE_COMPANY; /* or has lost it */
     agent.held = true;
     agent.wanted = false;
     agent.lease = grant->lease;
@@ -242,7 +243,7 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
         agent.told_burst = false;
         agent.next_report_ns = now_ns + WIRE_REPORT_NS;
     }
-    if (another || is_to_measure)
+    if (another || is_to_measure || has_new_company)
         in_flight_forget_late(gate);
     if (agent.move.is_away) {
         if (agent_is_paced()) /* the process cannot use it */

@@ -1,9 +1,6 @@
 #include "intercept/session/visible_memory.h"
 
-static uint64_t smaller(uint64_t one, uint64_t other)
-{
-    return one < other ? one : other;
-}
+#include "base/least.h"
 
 struct visible_memory visible_memory_of(enum gpu_place place, uint32_t gpu, struct visible_memory card)
 {
@@ -14,8 +11,7 @@ struct visible_memory visible_memory_of(enum gpu_place place, uint32_t gpu, stru
     const struct ledger *ledger = &session_slot()->ledger;
     uint64_t limit = atomic_load_explicit(&ledger->policy->gpus[gpu].limit_bytes, memory_order_relaxed);
     bool is_unlimited = limit == LEDGER_UNLIMITED;
-    uint64_t total =
-        is_unlimited || !ledger->policy->may_pass_card ? smaller(limit, card.total_bytes) : limit;
+    uint64_t total = is_unlimited || !ledger->policy->may_pass_card ? least(limit, card.total_bytes) : limit;
     /* Where memory can leave the card, that of others does, to make room for what this program asks for. */
     bool has_all = ledger->policy->engine != LEDGER_ENGINE_PLAIN;
     uint64_t used, unseen = ledger_unseen(ledger->policy, gpu);
@@ -23,5 +19,5 @@ struct visible_memory visible_memory_of(enum gpu_place place, uint32_t gpu, stru
         used = UINT64_MAX;
     uint64_t left = total > used ? total - used : 0;
     return (struct visible_memory){.total_bytes = total,
-                                   .free_bytes = has_all ? left : smaller(left, card.free_bytes)};
+                                   .free_bytes = has_all ? left : least(left, card.free_bytes)};
 }

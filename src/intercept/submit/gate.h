@@ -142,13 +142,13 @@ __attribute__((always_inline)) static inline void gate_enter_pieces(struct gate 
 }
 
 /* The same for a copy from or to the host that the call waits for. It takes no GPU time from other sessions. */
-__attribute__((always_inline)) static inline void gate_enter_apart(struct gate *gate, CUstream stream)
+__attribute__((always_inline)) static inline void gate_enter_sync_copy(struct gate *gate, CUstream stream)
 {
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES_SYNC, NULL);
 }
 
-/* The same for a copy from or to the host that the call does not wait for. Follow it with gate_leave_copy(). */
-__attribute__((always_inline)) static inline void gate_enter_copy(struct gate *gate, CUstream stream)
+/* The same for a copy from or to the host that the call does not wait for. Follow it with gate_leave_async_copy(). */
+__attribute__((always_inline)) static inline void gate_enter_async_copy(struct gate *gate, CUstream stream)
 {
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES_ASYNC, NULL);
 }
@@ -186,7 +186,7 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, 
     gate_leave_from(gate, stream, false);
 }
 
-__attribute__((always_inline)) static inline void gate_leave_copy(struct gate *gate, CUstream stream)
+__attribute__((always_inline)) static inline void gate_leave_async_copy(struct gate *gate, CUstream stream)
 {
     gate_leave_from(gate, stream, true);
 }

@@ -138,6 +138,8 @@ struct in_flight_entry {
     enum in_flight_burst burst;
     uint64_t burst_from, burst_began_ns;
     uint32_t burst_calls;
+    /* By the owner: when the thread had last waited for all that it gave the stream. */
+    _Atomic uint64_t waited_ns;
     /* By the owner: the burst is measured, and began with a copy. */
     bool is_behind_copy;
     /* By the owner: how many bursts began; and, under `lock`, how many of these in_flight_take_done() has counted. */
@@ -226,10 +228,10 @@ struct in_flight_times {
         /* About when the GPU reached this event, which was some stream's mark. */
         CUevent origin;
         uint64_t origin_ns;
-        /* Since the origin was last moved: how many marks on idle streams were timed, and the least time from when one of them
-         * began to be recorded until the GPU reached it. */
+        /* Since the origin was last moved: how many marks on idle streams were timed; the least time from when one of them
+         * began to be recorded until the GPU reached it; and the least from the end of its call until the host knew of it. */
         uint32_t idle_marks;
-        uint64_t least_ns;
+        uint64_t least_before_ns, least_after_ns;
     } clocks[IN_FLIGHT_CLOCKS];
     struct work_spans spans;
 };

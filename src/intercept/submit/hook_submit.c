@@ -57,10 +57,11 @@
     }
 #define SUBMITS(symbol, form, stream, ...)                                                                   \
     PASSES(symbol, form, stream, gate_enter(gate, to), gate_leave(gate, to), __VA_ARGS__)
-#define APART(symbol, form, stream, ...)                                                                     \
-    PASSES(symbol, form, stream, gate_enter_apart(gate, to), gate_leave(gate, to), __VA_ARGS__)
-#define COPIES(symbol, form, stream, ...)                                                                    \
-    PASSES(symbol, form, stream, gate_enter_copy(gate, to), gate_leave_copy(gate, to), __VA_ARGS__)
+#define COPIES_SYNC(symbol, form, stream, ...)                                                               \
+    PASSES(symbol, form, stream, gate_enter_sync_copy(gate, to), gate_leave(gate, to), __VA_ARGS__)
+#define COPIES_ASYNC(symbol, form, stream, ...)                                                              \
+    PASSES(symbol, form, stream, gate_enter_async_copy(gate, to), gate_leave_async_copy(gate, to),           \
+           __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
     PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function), gate_leave(gate, to),     \
            __VA_ARGS__)

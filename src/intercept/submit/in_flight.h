@@ -62,9 +62,11 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
 /* Outside: around a call that waits for this thread's stream. `stream` NULL: the stream to which the thread submitted last.
  * The first function returns the entry to pass to the second, or NULL if there is nothing to do. */
 enum in_flight_wait {
-    IN_FLIGHT_WAIT_ALL,  /* all that the thread gave the stream is done */
-    IN_FLIGHT_WAIT_SOME, /* it may be done: the driver is asked */
-    IN_FLIGHT_WAIT_HOST, /* the stream waits for a function of the host */
+    IN_FLIGHT_WAIT_ALL,     /* the thread has waited for all that it gave the stream */
+    IN_FLIGHT_WAIT_CONTEXT, /* it has waited for all streams of its current context */
+    IN_FLIGHT_WAIT_DONE,    /* all was done before in_flight_wait_begins() */
+    IN_FLIGHT_WAIT_SOME,    /* it may be done: the driver is asked */
+    IN_FLIGHT_WAIT_HOST,    /* the stream waits for a function of the host */
 };
 struct in_flight_entry *in_flight_wait_begins(struct gate *gate, CUstream stream);
 void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, enum in_flight_wait wait);

@@ -261,7 +261,7 @@ static void take_counts(struct gate *gate, struct in_flight_entry *entry, struct
     done->measured += counts.measured;
     done->unmeasured += counts.others;
     done->is_guess |= told.calls && counts.others > GUESS_CALLS * told.calls &&
-                      told.ns > GUESS_TIMES * counts.least_ns * told.calls;
+                      told.ns - told.waited_ns > GUESS_TIMES * counts.least_ns * told.calls;
     for (unsigned i = 0; i < IN_FLIGHT_AFRESH; i++)
         note_late(&entry->late[i], counts.told[i]);
     note_variety(entry, &counts);

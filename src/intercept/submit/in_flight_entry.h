@@ -186,9 +186,9 @@ bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry);
 /* --- in_flight_times.c ----------------------------------------------------------------------------- */
 
 /* Under the entry's lock, in its context: when the GPU reached the mark before the oldest one, which was recorded on an idle
- * stream; 0: unknown. May take the event of that mark. */
+ * stream, and which it has reached by `by_ns`; 0: unknown. May take the event of that mark. */
 uint64_t in_flight_reached_idle_ns(struct in_flight_times *times, struct in_flight_entry *entry,
-                                   uint64_t now_ns);
+                                   uint64_t by_ns);
 
 /* Under the entry's lock, in its context: the calls of this mark, which is reached by `now_ns`, took the last `measured_ns`
  * before it. May take the event of the mark before, or exchange it. */

@@ -204,24 +204,31 @@ bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns)
 }
 
 /* How long the GPU took from the mark before to this one, which are both reached; 0: unknown. */
-static uint64_t measured_ns(struct in_flight_entry *entry, const struct in_flight_mark *mark)
+static uint64_t between_ns(struct in_flight_entry *entry, const struct in_flight_mark *mark)
 {
     double ns = 0;
     if (!mark->queued || mark->sync_copies ||
         !in_flight_elapsed_ns(in_flight_mark_before(entry)->event, mark->event, &ns) || !(ns > 0))
         return 0;
-    return (uint64_t)ns > mark->lead_ns ? (uint64_t)ns - mark->lead_ns : 1;
+    return (uint64_t)ns;
 }
 
-/* For how long the call of this mark waited for other sessions before the GPU reached the mark before it, which the time between
- * the two does not include. */
+/* By when the mark, which is reached now, was reached at the latest. */
+static uint64_t reached_by_ns(const struct in_flight_entry *entry, const struct in_flight_mark *mark)
+{
+    uint64_t waited_ns = atomic_load_explicit(&entry->waited_ns, memory_order_relaxed);
+    return waited_ns > mark->recorded_ns ? waited_ns : monotonic_ns();
+}
+
+/* For how long the call of this mark waited for other sessions before the GPU reached the mark before it, by `before_ns`, which the
+ * time between the two does not include. */
 static uint64_t waited_for_others_ns(struct gate *gate, struct in_flight_entry *entry,
-                                     const struct in_flight_mark *mark, uint64_t now_ns)
+                                     const struct in_flight_mark *mark, uint64_t before_ns)
 {
     if (!mark->waits_from_ns)
         return 0;
     /* Without company nothing is waited for, and the clock is set. */
-    uint64_t reached_ns = in_flight_reached_idle_ns(&gate->times, entry, now_ns);
+    uint64_t reached_ns = in_flight_reached_idle_ns(&gate->times, entry, before_ns);
     return reached_ns > mark->waits_from_ns && atomic_load_explicit(&gate->has_company, memory_order_relaxed)
                ? reached_ns - mark->waits_from_ns
                : 0;
@@ -249,12 +256,13 @@ static uint32_t work_of(const struct in_flight_mark *mark)
     return mark->pieces - mark->sync_copies;
 }
 
-/* A mark is reached: learn from the time that its pieces took. `watched`: a moment ago, it was not reached. */
+/* A mark is reached, and was by `now_ns`: learn from the time that its pieces took. `watched`: a moment before, it was not reached. */
 static void learn(struct gate *gate, struct in_flight_entry *entry, const struct in_flight_mark *mark,
                   uint64_t now_ns, bool watched)
 {
-    uint64_t pieces = work_of(mark), computing = pieces - mark->async_copies,
-             measured = measured_ns(entry, mark), took_ns = measured;
+    uint64_t pieces = work_of(mark), computing = pieces - mark->async_copies;
+    uint64_t between = between_ns(entry, mark);
+    uint64_t measured = between > mark->lead_ns ? between - mark->lead_ns : between > 0, took_ns = measured;
     /* If the GPU's clock does not tell, take our own: the GPU began with the pieces when it was seen to end what was before
      * them, or when they came to an idle stream. */
     bool follows = mark->queued && !mark->sample && !mark->sync_copies;
@@ -266,7 +274,7 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     if (!pieces)
         return;
     bool counts = measured && computing && !mark->is_skipped && !mark->async_copies;
-    uint64_t waited_ns = counts ? waited_for_others_ns(gate, entry, mark, now_ns) : 0;
+    uint64_t waited_ns = counts ? waited_for_others_ns(gate, entry, mark, now_ns - between) : 0;
     if (computing)
         in_flight_count_done(entry, computing, counts ? measured : 0, waited_ns, mark->place);
     if (counts && mark->is_shared && atomic_load_explicit(&gate->entry_count, memory_order_relaxed) > 1)
@@ -288,7 +296,7 @@ void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool wat
         const struct in_flight_mark *mark = &entry->ring[entry->first];
         if (real(cuEventQuery)(mark->event) == CUDA_ERROR_NOT_READY)
             return;
-        learn(gate, entry, mark, monotonic_ns(), watched);
+        learn(gate, entry, mark, reached_by_ns(entry, mark), watched);
         entry->first = (entry->first + 1) % IN_FLIGHT_MARKS;
         atomic_store_explicit(&entry->marks, marks - 1, memory_order_relaxed);
         watched = false; /* the next mark may have been reached long before */

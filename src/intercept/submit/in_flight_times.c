@@ -1,4 +1,5 @@
 /* in_flight_times.c - when the streams of the process had work, by one clock for all of them. */
+#include "base/least.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/in_flight_entry.h"
@@ -22,7 +23,7 @@ static struct in_flight_clock *find_clock(struct in_flight_times *times, CUconte
 
 static void begin_clock(struct in_flight_clock *clock, CUcontext context, struct in_flight_mark *mark)
 {
-    *clock = (struct in_flight_clock){context, mark->event, mark->began_ns, 0, UINT64_MAX};
+    *clock = (struct in_flight_clock){context, mark->event, mark->began_ns, 0, UINT64_MAX, UINT64_MAX};
     mark->event = NULL;
 }
 
@@ -37,14 +38,19 @@ static struct in_flight_clock *have_clock(struct in_flight_times *times, CUconte
     return clock;
 }
 
-/* The GPU's clock may run faster than the host's. Then even the mark that was reached the soonest seems to have been late. */
+/* The GPU's clock may run faster than the host's. Then even the mark that was reached the soonest seems to have been late. If it
+ * runs slower, even the call that the host knew of the soonest seems to have ended before. But if all calls wait for others, the
+ * marks are late indeed; and the host may always be late. So the lesser time is the one that the clocks make. */
 static void keep_step(struct in_flight_clock *clock, uint64_t passed_ns)
 {
-    uint64_t most_ns = passed_ns / APART_PART;
-    if (clock->idle_marks >= IDLE_MARKS)
-        clock->origin_ns -= clock->least_ns < most_ns ? clock->least_ns : most_ns;
+    uint64_t most_ns = passed_ns / APART_PART, before_ns = clock->least_before_ns,
+             after_ns = clock->least_after_ns;
+    if (clock->idle_marks >= IDLE_MARKS && before_ns < after_ns)
+        clock->origin_ns -= least(before_ns, most_ns);
+    else if (clock->idle_marks >= IDLE_MARKS)
+        clock->origin_ns += least(after_ns, most_ns);
     clock->idle_marks = 0;
-    clock->least_ns = UINT64_MAX;
+    clock->least_before_ns = clock->least_after_ns = UINT64_MAX;
 }
 
 /* Take `event` for the clock's origin, and give back the one that it had. */
@@ -72,7 +78,7 @@ static uint64_t reached_ns(struct in_flight_clock *clock, struct in_flight_mark 
     uint64_t told_ns = clock->origin_ns + (uint64_t)(int64_t)ns, reached_ns = told_ns;
     /* When the thread had recorded the mark tells nothing, as it may have been descheduled meanwhile. */
     reached_ns = reached_ns > mark->began_ns ? reached_ns : mark->began_ns;
-    reached_ns = reached_ns < now_ns ? reached_ns : now_ns;
+    reached_ns = least(reached_ns, now_ns);
     clock->origin_ns += reached_ns - told_ns;
     return reached_ns;
 }
@@ -92,16 +98,16 @@ void in_flight_note_times(struct in_flight_times *times, struct in_flight_entry 
 }
 
 uint64_t in_flight_reached_idle_ns(struct in_flight_times *times, struct in_flight_entry *entry,
-                                   uint64_t now_ns)
+                                   uint64_t by_ns)
 {
     struct in_flight_mark *before = in_flight_mark_before(entry);
     guard_lock(&times->lock);
     struct in_flight_clock *clock = have_clock(times, in_flight_entry_context(entry), before);
-    uint64_t at_ns = clock ? reached_ns(clock, before, before, now_ns) : 0;
+    uint64_t at_ns = clock ? reached_ns(clock, before, before, by_ns) : 0;
     if (at_ns) {
-        uint64_t ns = at_ns - before->began_ns;
         clock->idle_marks++;
-        clock->least_ns = ns < clock->least_ns ? ns : clock->least_ns;
+        clock->least_before_ns = least(clock->least_before_ns, at_ns - before->began_ns);
+        clock->least_after_ns = least(clock->least_after_ns, by_ns - at_ns);
     }
     if (at_ns && at_ns > clock->origin_ns + ORIGIN_MOST_NS)
         move_origin(clock, &before->event);

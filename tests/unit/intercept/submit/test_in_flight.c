@@ -314,14 +314,23 @@ static int end_measuring(void **state)
     return 0;
 }
 
+/* What is told of so many calls, so far apart, once all have been done. */
+static struct in_flight_done told_of_calls(CUstream stream, unsigned count, uint64_t apart_ns)
+{
+    for (unsigned i = 0; i < count; i++) {
+        stands_ns += apart_ns;
+        launch_on(stream);
+    }
+    assert_true(in_flight_is_finished(gate));
+    struct in_flight_done told = in_flight_take_done(gate);
+    assert_int_equal(told.calls, count);
+    return told;
+}
+
 static void calls_on_an_idle_stream_are_measured_one_by_one(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < 400; i++)
-        launch_on(STREAM(9));
-    assert_true(in_flight_is_finished(gate));
-    struct in_flight_done told = in_flight_take_done(gate);
-    assert_int_equal(told.calls, 400);
+    struct in_flight_done told = told_of_calls(STREAM(9), 400, 0);
     assert_int_equal(told.streams, 1);
     assert_in_range(told.ns, 400 * MS / 4 - MS, 400 * MS / 4 + MS);
     told = in_flight_take_done(gate);
@@ -334,16 +343,8 @@ static void of_calls_that_come_seldom_each_report_tells_what_some_take(void **st
 {
     (void)state;
     piece_ms = 0.05f;
-    for (unsigned report = 0; report < 50; report++) {
-        for (unsigned i = 0; i < 5; i++) {
-            stands_ns += 4 * MS;
-            launch_on(STREAM(28));
-        }
-        assert_true(in_flight_is_finished(gate));
-        struct in_flight_done told = in_flight_take_done(gate);
-        assert_int_equal(told.calls, 5);
-        assert_true(told.measured > 0);
-    }
+    for (unsigned report = 0; report < 50; report++)
+        assert_true(told_of_calls(STREAM(28), 5, 4 * MS).measured > 0);
 }
 
 /* Of calls that come one after another some are measured, and all if the lease is to find out what they take. */
@@ -354,41 +355,30 @@ static void calls_are_measured_more_often_where_it_is_found_out_what_they_take(v
     piece_ms = 0.1f;
     for (unsigned measures = 0; measures < 2; measures++) {
         gate->measures = measures;
-        for (unsigned i = 0; i < 200; i++) {
-            stands_ns += MS / 10;
-            launch_on(STREAM(27));
-        }
-        assert_true(in_flight_is_finished(gate));
-        struct in_flight_done done_now = in_flight_take_done(gate);
-        assert_int_equal(done_now.calls, 200);
-        told[measures] = (unsigned)(done_now.calls - done_now.unmeasured);
+        told[measures] = 200 - (unsigned)told_of_calls(STREAM(27), 200, MS / 10).unmeasured;
     }
     assert_in_range(told[0], 1, 150);
     assert_int_equal(told[1], 200);
 }
 
-/* A guest's calls wait for those of others, and in its turn they do not. */
-static void calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease(void **state)
+/* A guest's calls wait for those of others, and in its turn they do not: another lease, or the same one with other neighbours. */
+static void calls_that_are_not_measured_are_not_taken_to_be_like_those_of_before(void **state)
 {
+    const struct wire_grant later[] = {{.lease = 10, .flags = WIRE_LEASE_COMPANY}, {.lease = 9}};
     (void)state;
-    piece_ms = 1;
-    for (unsigned i = 0; i < 100; i++) {
-        stands_ns += 2 * MS;
-        launch_on(STREAM(25));
+    for (unsigned k = 0; k < 2; k++) {
+        agent.held = false;
+        agent.lease = 0;
+        agent_grant(gate, &(struct wire_grant){.lease = 9, .flags = WIRE_LEASE_COMPANY});
+        piece_ms = 1;
+        assert_true(told_of_calls(STREAM(25), 100, 2 * MS).ns >= 100 * MS);
+        agent_grant(gate, &later[k]);
+        piece_ms = 0.025f;
+        struct in_flight_done told = told_of_calls(STREAM(25), 400, MS / 10);
+        assert_true(told.unmeasured > 100);
+        assert_in_range(told.ns, 9 * MS, 12 * MS);
     }
-    assert_true(in_flight_is_finished(gate));
-    assert_true(in_flight_take_done(gate).ns >= 100 * MS);
-    in_flight_forget_late(gate);
-    piece_ms = 0.025f;
-    for (unsigned i = 0; i < 400; i++) {
-        stands_ns += MS / 10;
-        launch_on(STREAM(25));
-    }
-    assert_true(in_flight_is_finished(gate));
-    struct in_flight_done told = in_flight_take_done(gate);
-    assert_int_equal(told.calls, 400);
-    assert_true(told.unmeasured > 100);
-    assert_in_range(told.ns, 9 * MS, 12 * MS);
+    agent.held = false;
 }
 
 /* As where a service copies what it is asked, computes, and rests until it is asked again. */
@@ -968,6 +958,51 @@ static void what_calls_wait_for_others_is_told(void **state)
     gpu_rate = 1;
 }
 
+/* Calls of 20 us each half a ms, all of which wait for as long, as those of a program do that is always as late for its slice. The
+ * thread waits for them, and finds out soon. */
+static void calls_that_wait_alike(uint64_t wait_ns)
+{
+    for (unsigned i = 0; i < BESIDE_CALLS; i++) {
+        uint64_t call = put[BESIDE];
+        waits_ns[0][call] = wait_ns;
+        ends_ns[0][call + 1] = stands_ns + wait_ns + MS / 50;
+        launch_on(STREAM(BESIDE));
+        stands_ns = ends_ns[0][call + 1] + MS / 50;
+        cuStreamSynchronize(STREAM(BESIDE));
+        stands_ns += MS / 2 - MS / 25 - wait_ns;
+    }
+}
+
+static void what_calls_always_wait_is_told(void **state)
+{
+    const uint64_t wait_ns = MS / 5, all_ns = wait_ns + MS / 50, error_ns = MS / 25;
+    const double rates[] = {1, 1.00005, 0.99995};
+    (void)state;
+    install(CUDA_ID_cuEventElapsedTime, (void *)elapsed_on_any_stream);
+    gate->has_company = true;
+    for (unsigned k = 0; k < 3; k++) {
+        gpu_rate = rates[k];
+        gate->times = (struct in_flight_times){0};
+        in_flight_forget_late(gate);
+        put[BESIDE] = 0;
+        calls_that_wait_alike(0); /* until the two clocks are known */
+        in_flight_take_done(gate);
+        in_flight_forget_late(gate);
+        calls_that_wait_alike(wait_ns);
+        in_flight_take_done(gate); /* how they waited before counts at first */
+        for (unsigned round = 0; round < 24; round++) {
+            for (unsigned i = 0; i < 4; i++)
+                calls_that_wait_alike(wait_ns);
+            struct in_flight_done told = in_flight_take_done(gate);
+            assert_in_range(told.ns, told.calls * (all_ns - error_ns), told.calls * (all_ns + error_ns));
+            assert_true(told.unmeasured > told.calls / 2);
+            assert_false(told.is_guess);
+        }
+    }
+    memset(waits_ns, 0, sizeof(waits_ns));
+    gpu_rate = 1;
+}
+
 static void what_is_not_done_is_not_told_of(void **state)
 {
     (void)state;
@@ -1372,7 +1407,7 @@ int main(void)
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
-        MEASURES(calls_that_are_not_measured_are_not_taken_to_be_like_those_of_another_lease),
+        MEASURES(calls_that_are_not_measured_are_not_taken_to_be_like_those_of_before),
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
         MEASURES(calls_that_differ_are_all_measured_where_they_have_no_company),
@@ -1396,6 +1431,7 @@ int main(void)
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_two_streams_do_at_the_same_time_is_told_once),
         MEASURES(what_calls_wait_for_others_is_told),
+        MEASURES(what_calls_always_wait_is_told),
         MEASURES(what_is_not_done_is_not_told_of),
         MEASURES(a_few_calls_that_differ_make_a_guess_of_the_others),
         MEASURES(a_threads_own_stream_has_events_only_where_marks_are_due),
