@@ -131,13 +131,18 @@ static void describe_card(struct nvml *nvml, nvmlDevice_t device, struct nvml_ca
         snprintf(card->compute_capability, sizeof(card->compute_capability), "%d.%d", major, minor);
 }
 
+/* Where the next failure is to be told; NULL: there are enough. */
+static struct error *next_failure(struct nvml_list_job *list)
+{
+    return list->failure_count < LEDGER_GPUS ? &list->failures[list->failure_count++] : NULL;
+}
+
 /* GPU `index` is left out of the list: NVML cannot do `what` with it. */
 static void note_failure(struct nvml *nvml, struct nvml_list_job *list, unsigned index, const char *what,
                          nvmlReturn_t result)
 {
-    if (list->failure_count < LEDGER_GPUS)
-        error_set(&list->failures[list->failure_count++], ENODEV, NULL,
-                  "NVML cannot %s GPU %u: %s; see nvidia-smi", what, index, text_of(nvml, result));
+    error_set(next_failure(list), ENODEV, NULL, "NVML cannot %s GPU %u: %s; see nvidia-smi", what, index,
+              text_of(nvml, result));
 }
 
 /* Add one GPU to the list; if it does not fit it is only counted. */
@@ -168,9 +173,9 @@ static void list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t
     card->uuid_text[sizeof(card->uuid_text) - 1] = card->name[sizeof(card->name) - 1] = '\0';
     if (gpu_uuid_parse(card->uuid_text, card->uuid))
         nvml->devices[list->count++] = device;
-    else if (list->failure_count < LEDGER_GPUS)
-        error_set(&list->failures[list->failure_count++], EPROTO, NULL,
-                  "NVML gives GPU %u the UUID '%s', which is none", index, card->uuid_text);
+    else
+        error_set(next_failure(list), EPROTO, NULL, "NVML gives GPU %u the UUID '%s', which is none", index,
+                  card->uuid_text);
 }
 
 static bool is_in_mig_mode(struct nvml *nvml, nvmlDevice_t device)

@@ -305,35 +305,32 @@ static CUresult ask_driver(enum release_way way, uint64_t key)
     return result;
 }
 
-/* A context that was attached to several times ends with its last detach. */
-static bool has_ended(enum release_way way, uint64_t key)
+/* How many references the process holds to a context; 0: it is not known. */
+static uint32_t references_of(uint64_t key)
 {
     struct record record;
-    if (way != RELEASE_cuCtxDetach)
-        return true;
-    if (!records_find(memory_records(), RECORD_CONTEXT, key, &record))
-        return false;
-    if (record.references == 1)
-        return true;
+    return records_find(memory_records(), RECORD_CONTEXT, key, &record) ? record.references : 0;
+}
+
+static void drop_reference(uint64_t key)
+{
+    struct record record;
     records_count(memory_records(), RECORD_CONTEXT, key, -1, &record);
-    return false;
 }
 
-static bool is_last_detach(enum release_way way, uint64_t key)
-{
-    struct record record;
-    return way != RELEASE_cuCtxDetach || !records_find(memory_records(), RECORD_CONTEXT, key, &record) ||
-           record.references == 1;
-}
-
+/* A context that was attached to several times ends with its last detach. */
 static CUresult destroy(enum release_way way, uint64_t key, uint32_t gpu)
 {
-    if (is_last_detach(way, key))
+    bool is_detach = way == RELEASE_cuCtxDetach;
+    if (!is_detach || references_of(key) <= 1)
         agent_leave_context((CUcontext)(uintptr_t)key);
     context_lock(gpu);
     CUresult result = ask_driver(way, key);
-    if (result == CUDA_SUCCESS && has_ended(way, key))
+    uint32_t references = is_detach ? references_of(key) : 1;
+    if (result == CUDA_SUCCESS && references == 1)
         bury(key, gpu);
+    else if (result == CUDA_SUCCESS && references > 1)
+        drop_reference(key);
     context_unlock(gpu);
     return result;
 }
@@ -341,10 +338,8 @@ static CUresult destroy(enum release_way way, uint64_t key, uint32_t gpu)
 /* Whether a release leaves references to the primary context: then the context and all that is in flight in it go on. */
 static bool has_other_references(enum release_way way, CUcontext context)
 {
-    struct record record;
     bool is_reset = way == RELEASE_cuDevicePrimaryCtxReset || way == RELEASE_cuDevicePrimaryCtxReset_v2;
-    return !is_reset && records_find(memory_records(), RECORD_CONTEXT, key_of(context), &record) &&
-           record.references > 1;
+    return !is_reset && references_of(key_of(context)) > 1;
 }
 
 /* Release or reset the primary context. Only while the context lives can the driver say which it is. The gate forgets
@@ -352,7 +347,6 @@ static bool has_other_references(enum release_way way, CUcontext context)
 static CUresult release_primary(enum release_way way, CUdevice device)
 {
     struct charge charge;
-    struct record record;
     CUcontext context = NULL;
     if (!charge_has_any() || charge_place_device(&charge, device) != PLACE_ON_GPU)
         return plain_release(way, (uint64_t)device, NULL);
@@ -368,7 +362,7 @@ static CUresult release_primary(enum release_way way, CUdevice device)
     if (is_gone)
         bury(key_of(context), charge.gpu);
     else if (has_others && result == CUDA_SUCCESS)
-        records_count(memory_records(), RECORD_CONTEXT, key_of(context), -1, &record);
+        drop_reference(key_of(context));
     context_unlock(charge.gpu);
     return result;
 }
@@ -383,13 +377,6 @@ bool context_device(CUcontext context, CUdevice *device)
     return is_known;
 }
 
-/* Whether nothing but this green context keeps the primary one. */
-static bool ends_with_green(CUcontext primary)
-{
-    struct record record;
-    return records_find(memory_records(), RECORD_CONTEXT, key_of(primary), &record) && record.references <= 1;
-}
-
 /* Under the GPU's lock; `record` is the green context's. The gate forgets the work of contexts that end, as in
  * release_primary(). */
 static CUresult destroy_green(CUgreenCtx green, const struct record *record)
@@ -399,7 +386,7 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     struct record taken;
     charge_enter();
     bool is_known = context_device(own, &device) && find_primary(device, &primary);
-    bool ends_primary = is_known && ends_with_green(primary);
+    bool ends_primary = is_known && references_of(key_of(primary)) == 1; /* nothing else keeps it */
     if (!is_known || own != primary)
         agent_leave_context(own);
     if (ends_primary)
@@ -408,7 +395,7 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     bool is_primary_gone = is_known && result == CUDA_SUCCESS && !is_primary_active(device);
     charge_leave();
     if (is_known && !ends_primary && result == CUDA_SUCCESS)
-        records_count(memory_records(), RECORD_CONTEXT, key_of(primary), -1, &taken);
+        drop_reference(key_of(primary));
     /* A green context that is the primary context itself lives as long as that is retained. */
     bool is_gone = result == CUDA_SUCCESS && !(is_known && own == primary);
     if (is_gone && record->charged.context == record->key)

@@ -173,6 +173,22 @@ static bool same_gpus(const struct ledger_policy *one, const struct ledger_polic
     return true;
 }
 
+/* A copy that stays for ever, since threads read attachments without a lock. NULL: no memory (errno). */
+static struct attachment *keep(const struct attachment *made)
+{
+    struct attachment *kept =
+        mmap(NULL, sizeof(*kept), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (kept == MAP_FAILED)
+        return NULL;
+    *kept = *made;
+    return kept;
+}
+
+static void publish(struct private_area *area, struct attachment *kept)
+{
+    atomic_store_explicit(&area->attachment, kept, memory_order_release); /* session_mode(), session_slot() */
+}
+
 /* Attach, or attach again. Under `deciding`. */
 static enum session_mode attach(struct private_area *area, const struct attachment *previous)
 {
@@ -181,12 +197,9 @@ static enum session_mode attach(struct private_area *area, const struct attachme
     int result = open_ledger(previous, &area->slot_lock, &made, &error);
     if (result == 0 && previous && !same_gpus(previous->slot.ledger.policy, made.slot.ledger.policy))
         result = error_set(&error, EPROTO, NULL, "the session's GPUs have changed");
-    struct attachment *published = MAP_FAILED;
-    if (result == 0) {
-        published = mmap(NULL, sizeof(made), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (published == MAP_FAILED)
-            result = error_set_errno(&error, errno, "no memory");
-    }
+    struct attachment *kept = result == 0 ? keep(&made) : NULL;
+    if (result == 0 && !kept)
+        result = error_set_errno(&error, errno, "no memory");
     if (result == -ENOENT && settings_ask) {
         atomic_store_explicit(&session_outside, true, memory_order_relaxed);
         return SESSION_OUTSIDE;
@@ -201,13 +214,11 @@ static enum session_mode attach(struct private_area *area, const struct attachme
         atomic_store_explicit(&area->mode, SESSION_REFUSED, memory_order_relaxed);
         return SESSION_REFUSED;
     }
-    *published = made;
     if (previous &&
         (made.slot.ledger.usage != previous->slot.ledger.usage || made.slot.index != previous->slot.index ||
          made.slot.generation != previous->slot.generation))
-        change_slot(&published->slot);
-    atomic_store_explicit(&area->attachment, published,
-                          memory_order_release); /* session_mode(), session_slot() */
+        change_slot(&kept->slot);
+    publish(area, kept);
     atomic_store_explicit(&area->mode, SESSION_INSIDE, memory_order_relaxed);
     /* If the epoch still differs, do not try again at once. */
     atomic_store_explicit(&area->next_try_ns, previous ? monotonic_ns() + COME_AGAIN_NS : 0,
@@ -255,14 +266,10 @@ void session_doubt(void)
     struct private_area *area = private_get();
     guard_lock(&area->deciding);
     const struct attachment *held = atomic_load_explicit(&area->attachment, memory_order_relaxed);
-    struct attachment *doubted = MAP_FAILED;
-    if (held->epoch != NO_EPOCH)
-        doubted = mmap(NULL, sizeof(*doubted), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (doubted != MAP_FAILED) {
-        *doubted = *held;
+    struct attachment *doubted = held->epoch != NO_EPOCH ? keep(held) : NULL;
+    if (doubted) {
         doubted->epoch = NO_EPOCH;
-        atomic_store_explicit(&area->attachment, doubted,
-                              memory_order_release); /* session_mode(), session_slot() */
+        publish(area, doubted);
         atomic_store_explicit(&area->next_try_ns, 0, memory_order_relaxed);
     }
     guard_unlock(&area->deciding);
