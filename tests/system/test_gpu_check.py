@@ -63,8 +63,8 @@ class GpuCheck:
                 pass
         return found
 
-    def part_runs(self, name=""):
-        """Whether a check's part is there."""
+    def part_runs(self, name):
+        """Whether a part of that name is there. (The first one, which says what the GPU is, comes before the daemon.)"""
         for pid in self.processes():
             try:
                 if f"gpu-check\0--part\0{name}".encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -460,7 +460,7 @@ def test_a_daemon_that_dies_meanwhile_is_told(planted, reap):
     out = planted.folder / "out.json"
     process = reap(planted.spawn("--only", "kernels", "--only", "path-managed", "--json", out, "--budget", "8",
                                  PLANTED="hang:cuMemAllocManaged"))
-    wait_for(planted.part_runs, "the check's part")
+    wait_for(lambda: planted.part_runs("path"), "the check's part")
     for pid in planted.processes():
         try:
             if pathlib.Path(f"/proc/{pid}/comm").read_text() == "gpusliced\n":
@@ -489,7 +489,7 @@ def test_a_check_that_hangs_ends_at_its_deadline_and_the_rest_is_not_run(planted
 
 def test_it_ends_on_a_signal_and_leaves_nothing(planted, reap):
     process = reap(planted.spawn("--only", "path-managed", PLANTED="hang:cuMemAllocManaged"))
-    wait_for(planted.part_runs, "the check's part")
+    wait_for(lambda: planted.part_runs("path"), "the check's part")
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 1
     assert planted.left() == NOTHING
@@ -497,7 +497,7 @@ def test_it_ends_on_a_signal_and_leaves_nothing(planted, reap):
 
 def test_its_processes_die_with_it(planted, reap):
     process = reap(planted.spawn("--only", "path-managed", PLANTED="hang:cuMemAllocManaged"))
-    wait_for(planted.part_runs, "the check's part")
+    wait_for(lambda: planted.part_runs("path"), "the check's part")
     process.kill()
     process.wait()
     wait_for(lambda: planted.processes() == [], "all of its processes to be gone")

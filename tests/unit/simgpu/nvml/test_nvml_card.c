@@ -65,6 +65,7 @@ static void the_link_is_the_cards(void **state)
 }
 
 /* 64 MiB at 0.1 GB/s are on their way for 0.7 s. */
+#define COPIES_MOST 20u
 static void throughput_is_that_of_copies(void **state)
 {
     CUcontext context;
@@ -75,9 +76,11 @@ static void throughput_is_that_of_copies(void **state)
     assert_cuda(cuCtxCreate_v2(&context, 0, 0));
     assert_cuda(cuMemAlloc_v2(&address, 64 * MIB));
     assert_cuda(cuMemHostAlloc(&memory, 64 * MIB, 0));
-    assert_cuda(cuMemcpyHtoDAsync_v2(address, memory, 64 * MIB, NULL));
-    while (cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY && value == 0)
-        assert_int_equal(nvmlDeviceGetPcieThroughput(card, 1, &value), NVML_SUCCESS);
+    for (unsigned i = 0; i < COPIES_MOST && value == 0; i++) { /* who is not run meanwhile misses one */
+        assert_cuda(cuMemcpyHtoDAsync_v2(address, memory, 64 * MIB, NULL));
+        while (cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY && value == 0)
+            assert_int_equal(nvmlDeviceGetPcieThroughput(card, 1, &value), NVML_SUCCESS);
+    }
     assert_in_range(value, 1, 100000);
     assert_cuda(cuCtxDestroy_v2(context));
 }
