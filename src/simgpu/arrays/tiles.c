@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/queue.h>
 
+#include "base/least.h"
 #include "cuda/driver_more.h"
 #include "simgpu/memory/vmm.h"
 #include "simgpu/time/execution.h"
@@ -200,11 +201,6 @@ void tiles_drop_context(CUcontext context)
 }
 
 /* --- Where bytes lie ------------------------------------------------------------------------------- */
-
-static uint64_t least(uint64_t one, uint64_t other)
-{
-    return one < other ? one : other;
-}
 
 uint64_t array_at(const struct CUarray_st *array, uint64_t offset, uint64_t *bytes)
 {
