@@ -28,8 +28,8 @@ int api_parse_body(const char *body, size_t bytes, json_t **document, struct err
     json_error_t problem;
     *document = NULL;
     if (count_values(body, bytes) > API_BODY_VALUES_MAX)
-        return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the body has too many values; expected at most %d",
-                         API_BODY_VALUES_MAX);
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "the body has too many values; expected at most %d", API_BODY_VALUES_MAX);
     *document = bytes ? json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &problem) : json_object();
     if (!*document)
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
