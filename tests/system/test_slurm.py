@@ -405,10 +405,12 @@ def daemon_away(slurm):
 
 @pytest.mark.parametrize("trouble", [records_lost, daemon_away])
 def test_a_session_that_nobody_could_end_goes_before_the_next_is_made(slurm, trouble):
-    job = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "--gpuslice=memory=900MiB,gpu=0", "sleep", "1000"],
-                           env=slurm.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
-    (left,) = wait_for(lambda: sessions(slurm), "the session")
+    job = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "--gpuslice=memory=900MiB,gpu=0", "sh", "-c",
+                            "echo started; exec sleep 1000"],
+                           env=slurm.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True)
+    assert job.stdout.readline() == "started\n"  # its prolog has written the record for the last time
+    (left,) = sessions(slurm)
     with trouble(slurm):
         assert slurm.run("scancel", left["name"].removeprefix("slurm-").removesuffix(".n1")).returncode == 0
         assert job.wait(60) != 0
