@@ -6,6 +6,7 @@ import array
 import ctypes
 import mmap
 import os
+import signal
 import socket
 import struct
 import time
@@ -19,6 +20,7 @@ WAITED, MOVED = 20, 19
 DRAINED, IDLE, UNDRAINED = 1, 2, 3  # outcomes
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
 SLOTS = 1024
+CROWD = 800  # connections at once: many more than the daemon lets say nothing
 
 # src/ledger/usage.h, layout 2
 EXPORTS, SHARES, SHARE_HOLDERS = 1024, 255, 64
@@ -129,6 +131,25 @@ class Client:
         for fd in self.fds:
             os.close(fd)
         self.fds = []
+
+
+def attach_at_once(daemon, path, session, count, token=""):
+    """So many connections that have all sent HELLO before the daemon looks at any. Returns the types of its answers."""
+    mapped = Client(path).attach(session, token)  # so that the daemon does not take this process for one that exec'd
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        clients = [Client(path) for _ in range(count)]
+        for client in clients:
+            client.send(hello(session, token))
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    answers = []
+    for client in clients:
+        kind, _, client.fds = client.receive()
+        answers.append(kind)
+        client.close()
+    mapped.close()
+    return answers
 
 
 class Agent:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from attach_client import BAD_TOKEN, NOT_OWNER, REFUSED, Agent, Client, Refused, hello
+from attach_client import BAD_TOKEN, CROWD, NOT_OWNER, REFUSED, WELCOME, Agent, Client, Refused, attach_at_once, hello
 from conftest import MIB, wait_for
 from test_daemon_api import as_user
 from test_quota import OUT_OF_MEMORY, Puppet
@@ -151,15 +151,19 @@ def test_a_change_that_is_refused_has_changed_nothing(far_daemon):
     assert (after["expires_at"], after["own_socket"]) == (before["expires_at"], None)
 
 
-def test_silent_connections_of_a_container_keep_nobody_else_out(daemon):
+def test_silent_connections_of_a_container_keep_nobody_out(daemon):
     session = make(daemon)
-    silent = []
-    for _ in range(SILENT_MAX):
-        silent.append(Client(session["own_socket"]))
-    assert Client(session["own_socket"]).is_hung_up()
+    silent = [Client(session["own_socket"]) for _ in range(SILENT_MAX)]
     Client(daemon.attach_socket).attach(session["session_id"], session["environment"]["GPUSLICE_IPC_TOKEN"])
-    silent.pop().close()
-    wait_for(lambda: answers(session["own_socket"]), "room for another")
+    assert answers(session["own_socket"])
+    assert silent[0].is_hung_up()
+    silent[1].send(hello(session["session_id"]))
+    assert silent[1].receive()[0] == WELCOME
+
+
+def test_all_are_let_in_that_come_to_a_container_faster_than_they_are_heard(daemon):
+    session = make(daemon)
+    assert attach_at_once(daemon, session["own_socket"], "", CROWD) == [WELCOME] * CROWD
 
 
 def test_silent_connections_that_are_older_than_the_socket_keep_nobody_out_of_it(daemon):

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from attach_client import (BAD_TOKEN, BAD_VERSION, BROKEN, CONTEXT_CREATED, FULL, LAYOUT, NO_SESSION, NOT_OWNER, SLOTS,
-                           Child, Client, Refused, hello, packet)
+from attach_client import (BAD_TOKEN, BAD_VERSION, BROKEN, CONTEXT_CREATED, CROWD, FULL, LAYOUT, NO_SESSION, NOT_OWNER, SLOTS,
+                           WELCOME, Child, Client, Refused, attach_at_once, hello, packet)
 from conftest import GIB, MIB, wait_for
 
 
@@ -189,6 +189,11 @@ def test_silent_connections_do_not_keep_others_out(daemon, session):
     Client(daemon.attach_socket).attach(session)
     for connection in silent[200:]:
         connection.close()
+
+
+def test_all_are_let_in_that_come_faster_than_they_are_heard(daemon, session):
+    """They take up their part of the loop's time, so that the daemon accepts all before it hears the most."""
+    assert attach_at_once(daemon, daemon.attach_socket, session, CROWD) == [WELCOME] * CROWD
 
 
 def test_a_killed_process_leaves_no_bytes(daemon, child):

@@ -84,7 +84,7 @@ struct daemon {
     struct store *store;
     LIST_HEAD(, user) users; /* descriptor_bounds.h */
     struct attach *attach;
-    void (*on_own_socket)(struct daemon *daemon, int fd, struct session *session); /* own_socket.h */
+    void (*on_own_socket)(struct daemon *daemon, int fd, const char *session_id); /* own_socket.h */
     struct leases *leases;
     struct moves *moves;
     struct worker *arena;       /* arena.h */

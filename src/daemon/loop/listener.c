@@ -13,7 +13,6 @@
 #include "daemon/loop/log.h"
 
 #define PAUSE_USEC UINT64_C(100000)
-#define AT_ONCE 64 /* then the loop serves its other sources */
 
 struct listener {
     struct daemon *daemon;
@@ -31,24 +30,24 @@ static int on_pause_over(sd_event_source *source, uint64_t usec, void *userdata)
     return sd_event_source_set_enabled(listener->source, SD_EVENT_ON);
 }
 
+/* The connection stays in the backlog and keeps the socket readable: look again a little later. */
+static void pause_listening(struct listener *listener)
+{
+    log_warning("cannot accept on %s: %s", listener->name, strerror(errno));
+    sd_event_source_set_enabled(listener->source, SD_EVENT_OFF);
+    sd_event_add_time_relative(listener->daemon->loop, &listener->pause, CLOCK_MONOTONIC, PAUSE_USEC, 0,
+                               on_pause_over, listener);
+}
+
+/* One connection a round: what waits in the loop's other sources goes between. */
 static int on_connect(sd_event_source *source, int listening, uint32_t events, void *userdata)
 {
     struct listener *listener = userdata;
-    for (int i = 0; i < AT_ONCE; i++) {
-        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
-            listener->enter(listener->context, fd);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            /* The connection stays in the backlog and keeps the socket readable: look again a little later. */
-            log_warning("cannot accept on %s: %s", listener->name, strerror(errno));
-            sd_event_source_set_enabled(source, SD_EVENT_OFF);
-            sd_event_add_time_relative(listener->daemon->loop, &listener->pause, CLOCK_MONOTONIC, PAUSE_USEC,
-                                       0, on_pause_over, listener);
-        }
-        break;
-    }
+    int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0)
+        listener->enter(listener->context, fd); /* which may close the listener */
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        pause_listening(listener);
     return 0;
 }
 

@@ -75,41 +75,6 @@ static void break_silence(struct connection *connection)
         own_socket_drop_silent(session);
 }
 
-static void connection_free(struct connection *connection);
-
-/* Make room for a connection of `uid`: close the oldest silent one of the user who has the most. */
-static void make_room(struct attach *attach, uid_t uid)
-{
-    uid_t most = user_with_most(attach->daemon, uid, USER_SILENT);
-    struct connection *at;
-    TAILQ_FOREACH (at, &attach->silent, next_silent) {
-        if (at->peer.uid == most && !at->own_session[0]) {
-            connection_free(at);
-            return;
-        }
-    }
-}
-
-/* Count one more silent connection; false: there are too many. */
-static bool begin_silence(struct connection *connection, struct session *session)
-{
-    struct attach *attach = connection->attach;
-    if (session && !own_socket_take_silent(session))
-        return false;
-    if (!session && user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0) {
-        make_room(attach, connection->peer.uid);
-        if (user_check(attach->daemon, connection->peer.uid, USER_SILENT, NULL) < 0)
-            return false;
-    }
-    if (session)
-        strcpy(connection->own_session, session->id);
-    else
-        user_add(attach->daemon, connection->peer.uid, USER_SILENT);
-    connection->is_silent = true;
-    TAILQ_INSERT_TAIL(&attach->silent, connection, next_silent);
-    return true;
-}
-
 static void connection_free(struct connection *connection)
 {
     break_silence(connection);
@@ -312,24 +277,74 @@ static enum outcome take_message(struct connection *connection, const struct wir
     return HANG_UP;
 }
 
-static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
+/* Take up the connection's next message, after which the connection may be gone. False: there is none. */
+static bool hear(struct connection *connection)
 {
-    struct connection *connection = userdata;
     struct wire_message message;
-    if (!user_time_begin(connection->attach->daemon, &connection->paid))
-        return 0;
-    int result = wire_receive_plain(fd, &message);
+    int result = wire_receive_plain(connection->fd, &message);
     if (result == -EAGAIN)
-        return 0;
+        return false;
     if (result == -EPROTO)
         log_info("process %d of uid %u sent something that is not a message here", (int)connection->peer.pid,
                  (unsigned)connection->peer.uid);
     if (result < 0 || take_message(connection, &message) == HANG_UP)
         hang_up(connection);
+    return true;
+}
+
+static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
+{
+    struct connection *connection = userdata;
+    if (user_time_begin(connection->attach->daemon, &connection->paid))
+        hear(connection);
     return 0;
 }
 
 /* --- Connections ----------------------------------------------------------------------------------- */
+
+/* The oldest silent connection of the session's own socket, or of the user who has the most, makes room for
+ * `connection`. It goes if it has said nothing; but in a crowd its message may only not have been taken up yet. */
+static void end_a_silence(const struct connection *connection)
+{
+    struct attach *attach = connection->attach;
+    const char *session = connection->own_session;
+    uid_t most = user_with_most(attach->daemon, connection->peer.uid, USER_SILENT);
+    struct connection *at;
+    TAILQ_FOREACH (at, &attach->silent, next_silent)
+        if (strcmp(at->own_session, session) == 0 && (session[0] || at->peer.uid == most))
+            break;
+    if (!at)
+        return;
+    user_time_begin(attach->daemon, &at->paid); /* whether it is behind or not: it has waited the longest */
+    if (!hear(at))
+        connection_free(at);
+}
+
+/* Count one more silent connection; false: there are too many. */
+static bool count_silence(const struct connection *connection)
+{
+    struct daemon *daemon = connection->attach->daemon;
+    if (connection->own_session[0]) {
+        struct session *session = session_find_id(daemon, connection->own_session);
+        return session && own_socket_take_silent(session);
+    }
+    if (user_check(daemon, connection->peer.uid, USER_SILENT, NULL) < 0)
+        return false;
+    user_add(daemon, connection->peer.uid, USER_SILENT);
+    return true;
+}
+
+static bool begin_silence(struct connection *connection)
+{
+    connection->is_silent = count_silence(connection);
+    if (!connection->is_silent) {
+        end_a_silence(connection); /* the session may end with it */
+        connection->is_silent = count_silence(connection);
+    }
+    if (connection->is_silent)
+        TAILQ_INSERT_TAIL(&connection->attach->silent, connection, next_silent);
+    return connection->is_silent;
+}
 
 static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 {
@@ -337,35 +352,37 @@ static int on_hello_timeout(sd_event_source *source, uint64_t usec, void *userda
     return 0;
 }
 
-/* A new connection on attach.sock, or on the own socket of `session`. */
-static void begin_connection(struct attach *attach, int fd, struct session *session)
+/* A new connection on attach.sock (`own_session` is empty), or on a session's own socket. */
+static void begin_connection(struct attach *attach, int fd, const char *own_session)
 {
     struct connection *connection = calloc(1, sizeof(*connection));
-    if (connection)
+    if (connection) {
         connection->attach = attach;
-    if (!connection || peer_credentials(fd, &connection->peer) < 0 || !begin_silence(connection, session)) {
+        connection->fd = fd;
+        strcpy(connection->own_session, own_session);
+    }
+    if (!connection || peer_credentials(fd, &connection->peer) < 0 || !begin_silence(connection)) {
         free(connection);
         closer_close(attach->daemon, fd);
         return;
     }
-    connection->fd = fd;
     if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
         sd_event_source_set_ratelimit(connection->source, RATE_USEC, RATE_MESSAGES) < 0 ||
         sd_event_add_time_relative(attach->daemon->loop, &connection->timeout, CLOCK_MONOTONIC,
                                    HELLO_TIMEOUT_USEC, 0, on_hello_timeout, connection) < 0)
         connection_free(connection);
     else
-        name_payer(connection, session);
+        name_payer(connection, session_find_id(attach->daemon, connection->own_session));
 }
 
 static void on_connect(void *context, int fd)
 {
-    begin_connection(context, fd, NULL);
+    begin_connection(context, fd, "");
 }
 
-static void on_own_socket(struct daemon *daemon, int fd, struct session *session)
+static void on_own_socket(struct daemon *daemon, int fd, const char *session_id)
 {
-    begin_connection(daemon->attach, fd, session);
+    begin_connection(daemon->attach, fd, session_id);
 }
 
 static void take(void *context, const struct change *change)

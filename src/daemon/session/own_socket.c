@@ -31,8 +31,7 @@ struct own_socket {
 static void on_connect(void *context, int fd)
 {
     const struct own_socket *own = context;
-    /* The session lives as long as we listen. */
-    own->daemon->on_own_socket(own->daemon, fd, session_find_id(own->daemon, own->id));
+    own->daemon->on_own_socket(own->daemon, fd, own->id);
 }
 
 static int fill_paths(struct own_socket *own, const struct session *session, struct error *error)
@@ -130,7 +129,7 @@ static void remove_strays(const struct daemon *daemon)
 }
 
 int own_sockets_start(struct daemon *daemon,
-                      void (*enter)(struct daemon *daemon, int fd, struct session *session),
+                      void (*enter)(struct daemon *daemon, int fd, const char *session_id),
                       struct error *error)
 {
     daemon->on_own_socket = enter;

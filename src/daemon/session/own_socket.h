@@ -26,9 +26,9 @@ int own_socket_open(struct session *session, struct error *error);
 void own_socket_close(struct session *session, bool remove);
 
 /* Call when attach.sock is served: open the sockets that restored sessions had, and remove folders that belong to no
- * session. `enter` gets each new connection from then on. */
+ * session. `enter` gets each new connection from then on, and may end the session, and `session_id` with it. */
 int own_sockets_start(struct daemon *daemon,
-                      void (*enter)(struct daemon *daemon, int fd, struct session *session),
+                      void (*enter)(struct daemon *daemon, int fd, const char *session_id),
                       struct error *error);
 
 /* The runtime folder was lost and has been made again: make these sockets again too. */
