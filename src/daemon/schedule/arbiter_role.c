@@ -102,6 +102,8 @@ static void set_dense(struct arbiter_session *session, bool is_dense)
         arbiter_forget_need(session);
         session->dense_after_ns = DENSE_NS;
     }
+    if (!is_dense) /* what it lacked in turns is no sign of need as a guest */
+        session->owed_ns = fmin(session->owed_ns, 0);
     if (is_dense && session->lease == LEASE_GUEST && session->dense_after_ns < DENSE_MOST_NS)
         session->dense_after_ns *= 2;
     session->is_dense = is_dense;

@@ -543,6 +543,27 @@ static void a_guest_that_another_keeps_small_loses_little_where_that_is_tried_ag
     assert_true(tries > 0);
 }
 
+/* Both are guests. One keeps the GPU busy for a moment now and then, and has to wait for its turns then. */
+static void a_guest_that_was_dense_for_a_moment_is_a_guest_again_soon(void **state)
+{
+    struct program program = {.piece_ns = 50000, .burst = 10, .idle_ns = MS / 5};
+    struct member *first = world_add(&world, "60%..100%", NORMAL, program);
+    world_add(&world, "0%..100%", NORMAL, program);
+    unsigned turns = 0, late = 0;
+    world_run(&world, 2 * SECOND);
+    for (unsigned i = 0; i < 20; i++) {
+        first->program.idle_ns = 0;
+        world_run(&world, (100 + 30 * i) * MS);
+        turns += arbiter_session_takes_turns(first->session);
+        first->program.idle_ns = program.idle_ns;
+        world_run(&world, SECOND);
+        late += arbiter_session_takes_turns(first->session);
+        world_run(&world, SECOND);
+    }
+    assert_true(turns > 5);
+    assert_int_equal(late, 0);
+}
+
 /* Periodic programs come beside a backlog, where turns are long since others before them needed that: each waits while it is measured,
  * and has more than its minimum from then on. */
 static void what_was_lost_while_it_was_measured_makes_no_guest_needy(void **state)
@@ -1519,6 +1540,7 @@ int main(void)
         T(guests_that_together_want_more_than_there_is_keep_their_minima),
         T(guests_that_get_less_than_their_minima_take_turns),
         T(a_guest_that_another_keeps_small_loses_little_where_that_is_tried_again),
+        T(a_guest_that_was_dense_for_a_moment_is_a_guest_again_soon),
         T(what_a_light_session_was_not_promised_goes_to_the_busy_one),
         T(a_busy_session_gets_its_minimum_beside_one_that_is_not),
         T(a_higher_priority_comes_first),
