@@ -98,12 +98,14 @@ static void set_dense(struct arbiter_session *session, bool is_dense)
 {
     if (session->is_dense == is_dense)
         return;
-    if (!is_dense && session->arbiter->now - session->dense_at >= SETTLED_NS) {
-        arbiter_forget_need(session);
-        session->dense_after_ns = DENSE_NS;
-    }
-    if (!is_dense) /* what it lacked in turns is no sign of need as a guest */
+    if (!is_dense) {
+        /* While it was dense, its turns took nothing off what it was owed: that is no sign of need as a guest. */
         session->owed_ns = fmin(session->owed_ns, 0);
+        if (session->arbiter->now - session->dense_at >= SETTLED_NS) {
+            arbiter_forget_need(session);
+            session->dense_after_ns = DENSE_NS;
+        }
+    }
     if (is_dense && session->lease == LEASE_GUEST && session->dense_after_ns < DENSE_MOST_NS)
         session->dense_after_ns *= 2;
     session->is_dense = is_dense;

@@ -17,7 +17,7 @@ static void exchange_mode(CUstreamCaptureMode *mode)
         real(cuThreadExchangeStreamCaptureMode)(mode);
 }
 
-static bool is_current(CUcontext context)
+bool own_calls_is_current(CUcontext context)
 {
     CUcontext current;
     return real(cuCtxGetCurrent) && real(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context;
@@ -58,7 +58,7 @@ bool own_calls_begin(struct own_calls *calls, CUcontext context)
     guard_begin();
     own_calls_enter();
     exchange_mode(&calls->mode);
-    if (context && !is_current(context)) {
+    if (context && !own_calls_is_current(context)) {
         calls->has_pushed = own_calls_push(context);
         if (!calls->has_pushed) {
             own_calls_end(calls);

@@ -50,6 +50,9 @@ struct own_calls {
 bool own_calls_begin(struct own_calls *calls, CUcontext context);
 void own_calls_end(struct own_calls *calls);
 
+/* Whether the context is the thread's current one. */
+bool own_calls_is_current(CUcontext context);
+
 /* Between the two, where several contexts are needed one after the other. False: the context cannot be made current. */
 bool own_calls_push(CUcontext context);
 void own_calls_pop(void);

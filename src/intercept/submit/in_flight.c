@@ -172,21 +172,14 @@ static bool ask_own(struct gate *gate, struct in_flight_entry *entry)
     return is_finished;
 }
 
-static bool is_in_current_context(const struct in_flight_entry *entry)
-{
-    CUcontext context = gate_self.context;
-    if (!context)
-        real(cuCtxGetCurrent)(&context);
-    return in_flight_entry_context(entry) == context;
-}
-
 void in_flight_wait_ended(struct gate *gate, struct in_flight_entry *entry, enum in_flight_wait wait)
 {
     if (in_flight_calls_in_burst(entry) == 0)
         return;
     guard_begin();
     if (wait == IN_FLIGHT_WAIT_CONTEXT)
-        wait = is_in_current_context(entry) ? IN_FLIGHT_WAIT_ALL : IN_FLIGHT_WAIT_SOME;
+        wait =
+            own_calls_is_current(in_flight_entry_context(entry)) ? IN_FLIGHT_WAIT_ALL : IN_FLIGHT_WAIT_SOME;
     if (wait != IN_FLIGHT_WAIT_SOME || ask_own(gate, entry))
         in_flight_begin_burst(gate, entry, wait != IN_FLIGHT_WAIT_HOST);
     if (wait == IN_FLIGHT_WAIT_ALL)

@@ -160,10 +160,8 @@ void in_flight_entry_follow(struct gate *gate, struct in_flight_entry *entry, bo
 {
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     if (stream && !in_flight_entry_is_covered(entry)) {
-        CUcontext current = NULL;
-        real(cuCtxGetCurrent)(&current);
-        bool pushed =
-            current != in_flight_entry_context(entry) && own_calls_push(in_flight_entry_context(entry));
+        CUcontext context = in_flight_entry_context(entry);
+        bool pushed = !own_calls_is_current(context) && own_calls_push(context);
         if (is_due && atomic_load_explicit(&entry->marks, memory_order_relaxed) > IN_FLIGHT_MARKS / 2)
             in_flight_settle(gate, entry, false); /* to make room in the ring */
         if ((stream != CU_STREAM_LEGACY || !in_flight_is_capturing(stream)) &&
