@@ -474,10 +474,13 @@ static bool should_take_turns(const struct arbiter_session *session)
            now < session->donor_until || is_below_a_dense_one(session);
 }
 
-/* What the session used in turns says nothing about what it takes from others as a guest. */
+/* What the session used in turns says nothing about what it takes from others as a guest, which counts soon. But if it was dense
+ * until now, it has changed, and for a while its cost is still that of its former calls. */
 static void leave_turns(struct arbiter_session *session)
 {
-    session->share_used = session->share_busy = session->used_over_ns = 0;
+    bool was_dense = session->arbiter->now - session->dense_at < SETTLED_NS;
+    session->share_used = session->share_busy = 0;
+    session->used_over_ns = was_dense ? SMOOTH_NS : 0;
     arbiter_leave_turns(session);
 }
 

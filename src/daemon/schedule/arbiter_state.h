@@ -283,7 +283,7 @@ struct arbiter_session {
     bool is_wrong;
     /* Parts of the time, smoothed: `density`: it keeps the GPU busy when alone; `share_used`: it used the GPU;
      * `share_busy`: it had work. `progress`: its speed as a part of its speed alone. `used_over_ns`: how much time
-     * `share_used` covers, which may count soon after a change of role. */
+     * `share_used` covers, little if it is to count soon after a change of role. */
     double density, share_used, share_busy, progress, used_over_ns;
     /* The parts of the last stretch in which it had work, and that it used. */
     double last_busy, last_used;
