@@ -219,6 +219,7 @@ def test_a_program_sees_another_daemon_only_when_it_can_attach_to_it(daemon):
 def test_a_program_whose_ledger_has_lost_its_name_is_found_again(daemon, product, reap, lost):
     held = Held(daemon, "job", 8 * MIB, reap)
     held.alloc(MIB)
+    assert daemon.request("POST", "/v1/sessions", {"name": "after"})[0] == 201  # it is stored, and so is all that came before
     ledgers = daemon.runtime / "simulated" / "ledgers"
     if lost == "the runtime folder":
         shutil.rmtree(daemon.runtime)
