@@ -71,6 +71,25 @@ def test_a_driver_that_needs_seconds_for_its_first_answer_is_waited_for(make_dae
     assert daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"] > 0
 
 
+def sleeps_with(pid, path):
+    """Whether the process has the file open, and sleeps."""
+    folder = pathlib.Path(f"/proc/{pid}/fd")
+    return (str(path) in [os.readlink(fd) for fd in folder.iterdir()] and
+            (folder.parent / "stat").read_text().rpartition(")")[2].split()[0] == "S")
+
+
+def test_a_lock_that_a_killed_daemon_left_to_its_child_is_waited_for(daemon):
+    """A program that it was about to execute has its descriptors until then."""
+    daemon.kill()
+    lock = daemon.runtime / "simulated" / "lock"
+    with open(lock) as left:
+        fcntl.flock(left, fcntl.LOCK_EX)
+        daemon.process = daemon.spawn_daemon()
+        wait_for(lambda: daemon.process.poll() is not None or sleeps_with(daemon.process.pid, lock), "it to wait")
+    wait_for(lambda: daemon.process.poll() is not None or daemon.control_socket.exists(), "its sockets")
+    assert daemon.process.poll() is None, daemon.log_text()
+
+
 def test_sessions_outlive_a_killed_daemon(daemon):
     kept = create(daemon, name="kept", memory_bytes=3 * MIB)
     environment = kept.pop("environment")

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +21,26 @@
 #define WAIT_STEP_NS 50000000
 #define WAIT_STEPS 100
 
-static int busy(struct error *error, int lock_fd, const char *path)
+/* The daemon that wrote its process id into the lock's file; 0: none did. */
+static pid_t last_holder(int lock_fd)
 {
     char text[16] = "";
     ssize_t length = pread(lock_fd, text, sizeof(text) - 1, 0);
-    long pid = length > 0 ? strtol(text, NULL, 10) : 0;
+    return length > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+}
+
+/* A daemon that died while it was starting a program leaves the lock to that, until the program is executed. */
+static bool is_left_over(int lock_fd)
+{
+    pid_t holder = last_holder(lock_fd);
+    return holder > 0 && kill(holder, 0) < 0 && errno == ESRCH;
+}
+
+static int busy(struct error *error, int lock_fd, const char *path)
+{
     return error_set(error, EBUSY, NULL,
-                     "gpusliced already runs in %s as process %ld; use that one, or end it", path, pid);
+                     "gpusliced already runs in %s as process %d; use that one, or end it", path,
+                     (int)last_holder(lock_fd));
 }
 
 int runtime_lock(struct runtime *runtime, const struct paths *paths, bool wait, struct error *error)
@@ -36,10 +50,10 @@ int runtime_lock(struct runtime *runtime, const struct paths *paths, bool wait, 
     if (lock_fd < 0 || state_fd < 0)
         return error_set_errno(error, errno, "cannot open %s",
                                lock_fd < 0 ? paths->lock_file : paths->state_dir);
-    for (int steps = wait ? WAIT_STEPS : 0; flock(lock_fd, LOCK_EX | LOCK_NB) < 0; steps--) {
+    for (int steps = WAIT_STEPS; flock(lock_fd, LOCK_EX | LOCK_NB) < 0; steps--) {
         if (errno != EWOULDBLOCK)
             return error_set_errno(error, errno, "cannot lock %s", paths->lock_file);
-        if (steps <= 0 || runtime_is_served(paths))
+        if (steps <= 0 || runtime_is_served(paths) || !(wait || is_left_over(lock_fd)))
             return busy(error, lock_fd, paths->runtime_dir);
         nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP_NS}, NULL);
     }

@@ -17,7 +17,7 @@ struct runtime {
 
 /* Take the runtime folder and the state folder for this daemon. Fails with -EBUSY, naming the pid, when another
  * daemon has the runtime folder; or when one has the state folder. With `wait`, give a daemon that is about to
- * exit up to 5 s. */
+ * exit up to 5 s; what a dead one left gets that in any case. */
 int runtime_lock(struct runtime *runtime, const struct paths *paths, bool wait, struct error *error);
 
 /* Whether a daemon answers on the folder's control socket. */
