@@ -100,8 +100,8 @@ struct in_flight_mark {
     enum in_flight_place place;
     /* In a burst that is not measured: the mark only bounds how much the stream may have before it. */
     bool is_skipped;
-    /* The calls of all streams were measured when it was recorded. */
-    bool is_shared;
+    /* For how many ms from when it was recorded the calls of all streams are measured; 0: they were not. */
+    uint16_t shared_ms;
     /* Of a sample: how long the call was on its way to the GPU while the GPU, which had reached the mark before, had nothing
      * to do. */
     uint64_t lead_ns;
@@ -160,6 +160,8 @@ struct in_flight_entry {
     atomic_bool stuck;
     /* Under `lock`. Not 0: in one of the last VARIES_REPORTS reports at least, some calls took much less than the average. */
     _Atomic uint16_t varies;
+    /* Under `lock`: how long a measured call took lately, on average; 0: none was measured. */
+    _Atomic uint64_t mean_ns;
     /* By the owner: the gate's `closings` + 1 when the thread last waited for room. 0: since then it has found the stream
      * without work. */
     uint32_t held_at;

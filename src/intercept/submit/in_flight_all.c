@@ -198,13 +198,14 @@ static double mean_waited_ns(const struct in_flight_late *late, double unknown_n
  * any. */
 static void note_variety(struct in_flight_entry *entry, const struct in_flight_counts *counts)
 {
-    const struct in_flight_late *within = &entry->late[IN_FLIGHT_WITHIN];
+    double mean = mean_ns(&entry->late[IN_FLIGHT_WITHIN], mean_ns(&entry->late[IN_FLIGHT_FIRST], 0));
     uint16_t varies = atomic_load_explicit(&entry->varies, memory_order_relaxed);
-    if (counts->measured && (double)counts->least_ns + NOISE_NS < ALIKE_PART * mean_ns(within, 0))
+    if (counts->measured && (double)counts->least_ns + NOISE_NS < ALIKE_PART * mean)
         varies = VARIES_REPORTS;
     else if (varies)
         varies--;
     atomic_store_explicit(&entry->varies, varies, memory_order_relaxed);
+    atomic_store_explicit(&entry->mean_ns, (uint64_t)mean, memory_order_relaxed);
 }
 
 static struct in_flight_told told_of_all(const struct in_flight_counts *counts)

@@ -17,9 +17,10 @@
 #define LONGEST_BURST_NS UINT64_C(50000000)
 /* Work between two marks while the daemon is learning what calls take. Recording an event takes a fraction of it. */
 #define MEASURED_NS UINT64_C(50000)
-/* Work between two marks if calls differ and there is no company: the long calls may be rare. Recording a mark takes a
- * hundredth of it. */
+/* Work between two marks if calls differ: the long calls may be rare. Recording a mark takes a hundredth of it; in company,
+ * where a mark may wait for a slice of the GPU's time, more. */
 #define VARIED_NS UINT64_C(200000)
+#define VARIED_BESIDE_NS UINT64_C(1000000)
 
 /* How many calls come in SAMPLE_EVERY_NS, as counted in the last stretch that was at least so long. If more come in the
  * current stretch, a part of these counts at once. */
@@ -38,11 +39,19 @@ static uint32_t recent_calls(struct in_flight_entry *entry)
     return calls < 1 ? 1 : calls < IN_FLIGHT_CALLS_MOST ? (uint32_t)calls : IN_FLIGHT_CALLS_MOST;
 }
 
-/* How many calls make `ns` of work, up to `most`. */
-static uint32_t calls_for(const struct in_flight_entry *entry, uint64_t ns, uint32_t most)
+/* How many calls of `each_ns`, which 0 does not tell, make `ns` of work; up to `most`. */
+static uint32_t calls_for(uint64_t each_ns, uint64_t ns, uint32_t most)
 {
-    uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate), calls = piece_ns ? ns / piece_ns : most;
+    uint64_t calls = each_ns ? ns / each_ns : most;
     return calls < 1 ? 1 : calls < most ? (uint32_t)calls : most;
+}
+
+/* How long one of the calls that differ takes on average. The estimate follows the last few of them, and copies. */
+static uint64_t mean_ns(const struct in_flight_entry *entry)
+{
+    uint64_t piece_ns = work_estimate_piece_ns(&entry->estimate),
+             mean_ns = atomic_load_explicit(&entry->mean_ns, memory_order_relaxed);
+    return mean_ns > piece_ns ? mean_ns : piece_ns;
 }
 
 static uint32_t draw(struct in_flight_entry *entry)
@@ -78,10 +87,12 @@ static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *ent
     if (atomic_load_explicit(&gate->parallel, memory_order_relaxed))
         calls = 1 + calls / MORE_IF_PARALLEL;
     if (atomic_load_explicit(&gate->measures, memory_order_relaxed))
-        calls = calls_for(entry, MEASURED_NS, calls);
-    else if (atomic_load_explicit(&entry->varies, memory_order_relaxed) &&
-             !atomic_load_explicit(&gate->has_company, memory_order_relaxed))
-        calls = calls_for(entry, VARIED_NS, calls);
+        calls = calls_for(work_estimate_piece_ns(&entry->estimate), MEASURED_NS, calls);
+    else if (atomic_load_explicit(&entry->varies, memory_order_relaxed))
+        calls = calls_for(mean_ns(entry),
+                          atomic_load_explicit(&gate->has_company, memory_order_relaxed) ? VARIED_BESIDE_NS
+                                                                                         : VARIED_NS,
+                          calls);
     if (grows)
         calls <<= atomic_load_explicit(&entry->marks, memory_order_relaxed) / 2;
     return chunk < calls ? chunk : calls;

@@ -120,6 +120,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
                           memory_order_relaxed);
     atomic_store_explicit(&entry->stuck, false, memory_order_relaxed);
     atomic_store_explicit(&entry->varies, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->mean_ns, 0, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
     return entry;

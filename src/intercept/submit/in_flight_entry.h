@@ -59,6 +59,7 @@ static inline void in_flight_forget_late_of(struct in_flight_entry *entry)
 {
     for (unsigned i = 0; i < IN_FLIGHT_AFRESH; i++)
         entry->late[i] = (struct in_flight_late){0};
+    atomic_store_explicit(&entry->mean_ns, 0, memory_order_relaxed);
 }
 
 /* For one in several, chance is a number below this. */
@@ -66,6 +67,8 @@ static inline void in_flight_forget_late_of(struct in_flight_entry *entry)
 #define IN_FLIGHT_SLICE_NS UINT64_C(8000000)
 /* The first part of a slice, in which not yet all streams' calls are measured. */
 #define IN_FLIGHT_SLICE_FIRST_NS UINT64_C(2000000)
+/* Slices that are looked ahead at: what a call does after them is not known to be at the same time as other work. */
+#define IN_FLIGHT_SLICES_AHEAD 16u
 
 /* The chance of the slice of time that `now_ns` lies in: a slice of less is measured. By the golden ratio, so that no time is
  * long without a slice of any chance, and slices keep step with no rhythm. */
@@ -74,13 +77,18 @@ static inline uint32_t in_flight_slice(uint64_t now_ns)
     return (uint32_t)(now_ns / IN_FLIGHT_SLICE_NS) * UINT32_C(2654435769) >> 8;
 }
 
-/* Whether the calls of all streams that work side by side are measured at `now_ns`. */
-static inline bool in_flight_is_shared(const struct gate *gate, uint64_t now_ns)
+/* For how many ms from `now_ns` on the calls of all streams that work side by side are measured; 0: they are not. */
+static inline uint16_t in_flight_shared_ms(const struct gate *gate, uint64_t now_ns)
 {
     uint32_t chance = atomic_load_explicit(&gate->shared_chance, memory_order_relaxed),
              least = atomic_load_explicit(&gate->least_chance, memory_order_relaxed);
     chance = least && least < chance ? least : chance;
-    return in_flight_slice(now_ns) < chance && in_flight_slice(now_ns - IN_FLIGHT_SLICE_FIRST_NS) < chance;
+    if (in_flight_slice(now_ns) >= chance || in_flight_slice(now_ns - IN_FLIGHT_SLICE_FIRST_NS) >= chance)
+        return 0;
+    uint64_t to_ns = now_ns - now_ns % IN_FLIGHT_SLICE_NS;
+    for (unsigned i = 0; i < IN_FLIGHT_SLICES_AHEAD && in_flight_slice(to_ns) < chance; i++)
+        to_ns += IN_FLIGHT_SLICE_NS;
+    return (uint16_t)((to_ns - now_ns) / 1000000);
 }
 
 /* The calls of a stream are measured with this chance. */

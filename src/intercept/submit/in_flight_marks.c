@@ -129,7 +129,7 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     mark->sample = is_sample;
     mark->place = is_sample ? entry->sampled_place : IN_FLIGHT_WITHIN;
     mark->is_skipped = entry->burst == IN_FLIGHT_BURST_SKIPPED;
-    mark->is_shared = in_flight_is_shared(gate, now_ns);
+    mark->shared_ms = in_flight_shared_ms(gate, now_ns);
     mark->queued = is_sample ? !is_vague && !was_late && !entry->recorded_late
                              : !entry->is_parted && (is_behind || (was_behind && !entry->recorded_late));
     entry->is_parted = false;
@@ -275,7 +275,7 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     uint64_t waited_ns = counts ? waited_for_others_ns(gate, entry, mark, now_ns - between) : 0;
     if (computing)
         in_flight_count_done(entry, computing, counts ? measured : 0, waited_ns, mark->place);
-    if (counts && mark->is_shared && atomic_load_explicit(&gate->entry_count, memory_order_relaxed) > 1)
+    if (counts && mark->shared_ms && atomic_load_explicit(&gate->entry_count, memory_order_relaxed) > 1)
         in_flight_note_times(&gate->times, entry, mark, measured + waited_ns, now_ns);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - in_flight_mark_before(entry)->recorded_ns);

@@ -91,7 +91,8 @@ void in_flight_note_times(struct in_flight_times *times, struct in_flight_entry 
     struct in_flight_clock *clock = have_clock(times, in_flight_entry_context(entry), before);
     uint64_t to_ns = clock ? reached_ns(clock, before, mark, now_ns) : 0;
     if (to_ns > measured_ns)
-        work_spans_add(&times->spans, to_ns - measured_ns, to_ns);
+        work_spans_add(&times->spans, to_ns - measured_ns, to_ns,
+                       mark->began_ns + mark->shared_ms * UINT64_C(1000000));
     if (to_ns && to_ns > clock->origin_ns + ORIGIN_MOST_NS)
         move_origin(clock, &before->event);
     guard_unlock(&times->lock);

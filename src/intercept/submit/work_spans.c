@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/least.h"
+
 /* What was taken so many times ago counts e times less. */
 #define OF_LATE 8.0
 
@@ -28,8 +30,11 @@ static void close_oldest(struct work_spans *spans)
     memmove(spans->spans, spans->spans + 1, --spans->count * sizeof *spans->spans);
 }
 
-void work_spans_add(struct work_spans *spans, uint64_t from_ns, uint64_t to_ns)
+void work_spans_add(struct work_spans *spans, uint64_t from_ns, uint64_t to_ns, uint64_t until_ns)
 {
+    to_ns = least(to_ns, until_ns);
+    if (from_ns >= to_ns)
+        return;
     spans->added_ns += to_ns - from_ns;
     if (spans->count == WORK_SPANS)
         close_oldest(spans);

@@ -27,8 +27,9 @@ struct work_spans {
     } late;
 };
 
-/* A stream had measured work from `from_ns` until `to_ns`. */
-void work_spans_add(struct work_spans *spans, uint64_t from_ns, uint64_t to_ns);
+/* A stream had measured work from `from_ns` until `to_ns`. `until_ns`: that of the other streams is measured until then; what is
+ * later counts as work that was not measured. */
+void work_spans_add(struct work_spans *spans, uint64_t from_ns, uint64_t to_ns, uint64_t until_ns);
 
 /* The work of all streams since this was last called, measured or not, added up to `told_ns`: for how long any stream had
  * some. */

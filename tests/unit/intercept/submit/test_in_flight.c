@@ -4,6 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Before the declaration of `gate`, which is the name of many a parameter. */
+#include "intercept/submit/in_flight_entry.h"
+
 #include "fake_streams.h"
 #include "intercept/agent/agent.h"
 #include "intercept/agent/agent_state.h"
@@ -494,6 +497,31 @@ static void calls_that_differ_are_all_measured_where_they_have_no_company(void *
     }
 }
 
+/* One in five takes long. */
+static void call_of_some_length_and_wait(CUstream stream)
+{
+    last_ms = put[number(stream)] / calls_in_burst % 5 == 0 ? 4 : 0.02f;
+    call_and_wait(stream);
+}
+
+/* What the last few took says nothing of the next one; and a mark for each costs little, as they are long on average. */
+static void single_calls_that_differ_are_all_measured_where_they_are_long_on_average(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned in_part = 0;
+        copy_ms = 0.004f;
+        copy_at = 0;
+        gate->has_company = i == 0;
+        struct in_flight_done told =
+            told_of_bursts(STREAM(56 + i), 2, call_of_some_length_and_wait, &in_part);
+        copy_ms = 0;
+        assert_int_equal(told.calls, 380);
+        assert_in_range(told.unmeasured, 0, 4);
+        assert_in_range(told.ns, 380 * 796 * MS / 1000, 380 * 836 * MS / 1000);
+    }
+}
+
 static void copy_and_wait(CUstream stream)
 {
     (void)stream;
@@ -914,6 +942,27 @@ static void what_two_streams_do_at_the_same_time_is_told_once(void **state)
     }
 }
 
+static void all_streams_are_measured_in_the_slices_of_a_mark(void **state)
+{
+    (void)state;
+    uint64_t random = 1;
+    for (unsigned i = 0; i < 10000; i++) {
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        uint32_t chance = 1 + (uint32_t)(random >> 40) % IN_FLIGHT_CHANCES;
+        uint64_t now_ns = 1000 * MS + (random >> 30);
+        gate->shared_chance = chance;
+        gate->least_chance = 0;
+        uint64_t shared_ns = in_flight_shared_ms(gate, now_ns) * MS;
+        bool was_chosen = in_flight_slice(now_ns - IN_FLIGHT_SLICE_FIRST_NS) < chance;
+        for (uint64_t ns = 0; ns < shared_ns; ns += MS)
+            assert_true(in_flight_slice(now_ns + ns) < chance);
+        assert_true(!shared_ns || was_chosen);
+        assert_true(!was_chosen || shared_ns >= (IN_FLIGHT_SLICES_AHEAD - 1) * IN_FLIGHT_SLICE_NS - MS ||
+                    in_flight_slice(now_ns + shared_ns + MS) >= chance);
+    }
+    gate->shared_chance = IN_FLIGHT_CHANCES;
+}
+
 /* Each ms a call of 250 us that waits for others before, for some eighths of a ms. Tells for how long in all. */
 static uint64_t call_in_company(bool marks_wait)
 {
@@ -1240,8 +1289,9 @@ static void nor_where_the_default_stream_is_one_of_them(void **state)
 /* Launch until the next ones have nothing to do but to be counted. */
 static void launch_until_quick(CUstream stream)
 {
+    in_flight_forget_late(gate); /* each long one may have had a mark of its own */
     timed_for_many(stream);
-    piece_ms = 0.001f; /* still short: each long one may have a mark of its own */
+    piece_ms = 0.001f;
     for (unsigned i = 0; i < MANY && !gate_self.entry->quick; i++)
         launch_on(stream);
     piece_ms = 0.25f;
@@ -1413,6 +1463,7 @@ int main(void)
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
         MEASURES(calls_that_differ_are_measured_as_often_as_they_come),
         MEASURES(calls_that_differ_are_all_measured_where_they_have_no_company),
+        MEASURES(single_calls_that_differ_are_all_measured_where_they_are_long_on_average),
         MEASURES(work_of_other_threads_in_the_legacy_stream_keeps_no_mark_out_of_it),
         MEASURES(beside_other_work_no_wait_puts_a_mark_into_the_legacy_stream),
         MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
@@ -1432,6 +1483,7 @@ int main(void)
         MEASURES(a_burst_is_measured_though_the_gpu_is_hardly_behind),
         MEASURES(streams_that_work_side_by_side_are_told_of),
         MEASURES(what_two_streams_do_at_the_same_time_is_told_once),
+        MEASURES(all_streams_are_measured_in_the_slices_of_a_mark),
         MEASURES(what_calls_wait_for_others_is_told),
         MEASURES(what_calls_always_wait_is_told),
         MEASURES(what_is_not_done_is_not_told_of),
