@@ -6,7 +6,6 @@
  * measure.c      how busy the process keeps the GPUs
  * lease.c        what GRANT and REVOKE do, and when the agent gives a lease back
  * move.c         the process's memory leaves the card, and comes back
- * looks.c        what looks at streams tell; pure
  * idleness.c     whether a program without work will have some soon; pure
  * room.c         a thread that finds the card full waits until the daemon has made room
  * silence.c      a daemon that hangs

@@ -11,7 +11,8 @@
  * For how long. If a mark was recorded before the GPU had reached the mark before it, the GPU had no gap between the
  * two. In a stream that is idle between calls, single calls chosen by chance get one mark right before them and one
  * right after. The other calls are taken to be like these on average. Where calls are rare, one is measured about every
- * 5 ms, so that each report covers some.
+ * 5 ms, so that each report covers some. Calls that differ are all measured where that costs little, as they are long on
+ * average.
  *
  * Bursts. Most programs wait for their stream again and again, and what they submit in between, a burst, is much the same
  * each time. The first call of a burst may take a hundredth of what the last one takes, so a few measured calls would
