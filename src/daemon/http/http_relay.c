@@ -142,8 +142,10 @@ static bool move_both(struct http_relay *relay)
 static int on_ready(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct http_relay *relay = userdata;
-    bool has_gone = fd == relay->client && (events & (EPOLLHUP | EPOLLERR)) && !(events & EPOLLIN);
-    if (!has_gone && move_both(relay)) {
+    bool hangs_up = fd == relay->client && (events & (EPOLLHUP | EPOLLERR)),
+         has_gone = hangs_up && !(events & EPOLLIN);
+    /* libmicrohttpd may miss that nothing more comes, if it reads the last bytes when that is known already. */
+    if (!has_gone && move_both(relay) && !(hangs_up && relay->in.has_ended)) {
         watch(relay->client_source, &relay->in, &relay->out);
         watch(relay->inner_source, &relay->out, &relay->in);
     } else if (relay->is_served_no_more) {
