@@ -86,13 +86,11 @@ static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *ent
     uint32_t chunk = work_estimate_chunk(&entry->estimate), calls = recent_calls(entry);
     if (atomic_load_explicit(&gate->parallel, memory_order_relaxed))
         calls = 1 + calls / MORE_IF_PARALLEL;
+    bool has_company = atomic_load_explicit(&gate->has_company, memory_order_relaxed);
     if (atomic_load_explicit(&gate->measures, memory_order_relaxed))
         calls = calls_for(work_estimate_piece_ns(&entry->estimate), MEASURED_NS, calls);
     else if (atomic_load_explicit(&entry->varies, memory_order_relaxed))
-        calls = calls_for(mean_ns(entry),
-                          atomic_load_explicit(&gate->has_company, memory_order_relaxed) ? VARIED_BESIDE_NS
-                                                                                         : VARIED_NS,
-                          calls);
+        calls = calls_for(mean_ns(entry), has_company ? VARIED_BESIDE_NS : VARIED_NS, calls);
     if (grows)
         calls <<= atomic_load_explicit(&entry->marks, memory_order_relaxed) / 2;
     return chunk < calls ? chunk : calls;

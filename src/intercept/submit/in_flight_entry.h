@@ -77,9 +77,12 @@ static inline uint32_t in_flight_slice(uint64_t now_ns)
     return (uint32_t)(now_ns / IN_FLIGHT_SLICE_NS) * UINT32_C(2654435769) >> 8;
 }
 
-/* For how many ms from `now_ns` on the calls of all streams that work side by side are measured; 0: they are not. */
+/* For how many ms from `now_ns` on the calls of all streams that work side by side are measured; 0: they are not, or there is no
+ * other stream. */
 static inline uint16_t in_flight_shared_ms(const struct gate *gate, uint64_t now_ns)
 {
+    if (atomic_load_explicit(&gate->entry_count, memory_order_relaxed) < 2)
+        return 0;
     uint32_t chance = atomic_load_explicit(&gate->shared_chance, memory_order_relaxed),
              least = atomic_load_explicit(&gate->least_chance, memory_order_relaxed);
     chance = least && least < chance ? least : chance;

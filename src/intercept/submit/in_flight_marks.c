@@ -275,7 +275,7 @@ static void learn(struct gate *gate, struct in_flight_entry *entry, const struct
     uint64_t waited_ns = counts ? waited_for_others_ns(gate, entry, mark, now_ns - between) : 0;
     if (computing)
         in_flight_count_done(entry, computing, counts ? measured : 0, waited_ns, mark->place);
-    if (counts && mark->shared_ms && atomic_load_explicit(&gate->entry_count, memory_order_relaxed) > 1)
+    if (counts && mark->shared_ms)
         in_flight_note_times(&gate->times, entry, mark, measured + waited_ns, now_ns);
     if (!took_ns) {
         work_estimate_bounded(&entry->estimate, pieces, now_ns - in_flight_mark_before(entry)->recorded_ns);
