@@ -15,6 +15,7 @@ import pytest
 
 from attach_client import GRANT, NO_SESSION, Agent, Child, Client, Refused
 from conftest import DEADLINE_S, GIB, MIB, wait_for
+from waiting import state_of
 
 
 def create(daemon, **body):
@@ -73,9 +74,7 @@ def test_a_driver_that_needs_seconds_for_its_first_answer_is_waited_for(make_dae
 
 def sleeps_with(pid, path):
     """Whether the process has the file open, and sleeps."""
-    folder = pathlib.Path(f"/proc/{pid}/fd")
-    return (str(path) in [os.readlink(fd) for fd in folder.iterdir()] and
-            (folder.parent / "stat").read_text().rpartition(")")[2].split()[0] == "S")
+    return str(path) in [os.readlink(fd) for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir()] and state_of(pid) == "S"
 
 
 def test_a_lock_that_a_killed_daemon_left_to_its_child_is_waited_for(daemon):

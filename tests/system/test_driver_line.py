@@ -12,6 +12,7 @@ import pytest
 from attach_client import GPUS, REQUESTS
 from conftest import DEADLINE_S, GIB, MIB, has_words, wait_for
 from test_quota import Puppet
+from waiting import state_of
 
 PROGRAM = pathlib.Path(__file__).with_name("nvml_program.py")
 OUT_OF_MEMORY, INSUFFICIENT_SIZE = 2, 7
@@ -199,8 +200,7 @@ def test_a_stopped_process_is_never_counted_twice(make_daemon, start):
         program.say(f"[free(a[1]) for a in [alloc({8 * MIB}) for _ in range(50)][::1] if a[0] == 0]")
         for _ in range(5):
             program.process.send_signal(signal.SIGSTOP)
-            wait_for(lambda: pathlib.Path(f"/proc/{program.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T",
-                     "the program to stop")
+            wait_for(lambda: state_of(program.process.pid) == "T", "the program to stop")
             shown = sampled(daemon, session)
             program.process.send_signal(signal.SIGCONT)
             assert shown["driver_bytes"] == 4 * MIB, shown

@@ -12,6 +12,7 @@ import pytest
 
 from conftest import MIB, wait_for
 from test_moves import Movable, free_bytes
+from waiting import state_of
 
 CARD = 128 * MIB
 SESSION = 80 * MIB  # two of them do not fit together
@@ -41,11 +42,6 @@ class Steps:
 
     def what(self):
         return f"step {self.count()} ({struct.unpack_from(self.LAYOUT, self.memory)[5].rstrip(bytes(1)).decode()})"
-
-
-def is_stopped(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()[0] == "T"
 
 
 class World:
@@ -180,8 +176,8 @@ def stop_at_each(world, move, thread, find_process):
     world.steps.arm(thread, signal.SIGSTOP)
     move.begin()
     while True:
-        wait_for(lambda: is_stopped(pid) or move.is_over(), f"it to stop again or to be done, after {world.steps.what()}")
-        if not is_stopped(pid):
+        wait_for(lambda: state_of(pid) == "T" or move.is_over(), f"it to stop again or to be done, after {world.steps.what()}")
+        if state_of(pid) != "T":
             break
         world.others_go_on()
         os.kill(pid, signal.SIGCONT)

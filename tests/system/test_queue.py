@@ -15,6 +15,7 @@ import pytest
 from conftest import wait_for
 from test_daemon_api import as_user
 from test_events import kept, kinds
+from waiting import state_of
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -268,7 +269,7 @@ def test_a_stopped_program_is_killed_too_and_nobody_gets_in_meanwhile(daemon, pr
     program = reap(daemon.spawn("run", "--name", "s", product.program("target_app"), env=environment))
     wait_for(lambda: used(daemon, "s") == MIB, "its memory to be charged")
     os.kill(program.pid, signal.SIGSTOP)
-    wait_for(lambda: "\nState:\tT" in pathlib.Path(f"/proc/{program.pid}/status").read_text(), "it to stop, before SIGTERM counts first")
+    wait_for(lambda: state_of(program.pid) == "T", "it to stop, before SIGTERM counts first")
     release = reap(daemon.spawn("release", "--kill", "s"))
     def is_told_to_end():
         pending = re.search(r"ShdPnd:\t(\w+)", pathlib.Path(f"/proc/{program.pid}/status").read_text())[1]

@@ -17,3 +17,9 @@ def wait_for(condition, what, deadline_s=DEADLINE_S, interval_s=0.005):
         if time.monotonic() > end:
             pytest.fail(f"waited {deadline_s} s in vain for {what() if callable(what) else what}")
         time.sleep(interval_s)
+
+
+def state_of(pid):
+    """One letter, as in proc(5): "S" if the process sleeps, "T" if it is stopped, and so on."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0]
