@@ -75,6 +75,32 @@ static int send_packet(int socket, struct wire_message *message, const int *fds,
     return (size_t)sent == length ? 0 : -EPROTO;
 }
 
+static const struct {
+    const char *word, *text;
+} stays_names[] = {
+#define STAYS(name, word, text) [WIRE_STAYS_##name] = {word, text},
+#include "wire/stays.def"
+};
+
+const char *wire_stays_word(enum wire_stays why)
+{
+    return (unsigned)why < WIRE_STAYS_COUNT ? stays_names[why].word : "unknown";
+}
+
+const char *wire_stays_text(enum wire_stays why)
+{
+    return (unsigned)why < WIRE_STAYS_COUNT ? stays_names[why].text : "unknown";
+}
+
+uint64_t wire_stays_sum(const uint64_t bytes[static WIRE_STAYS_COUNT])
+{
+    uint64_t sum = 0;
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        if (__builtin_add_overflow(sum, bytes[why], &sum))
+            return UINT64_MAX;
+    return sum;
+}
+
 uint16_t wire_common_version(uint16_t oldest, uint16_t newest)
 {
     if (oldest > WIRE_VERSION || newest < WIRE_VERSION_OLDEST)

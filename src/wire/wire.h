@@ -337,14 +337,27 @@ enum wire_move {
     WIRE_MOVE_FAILED = 4,  /* the driver refused */
 };
 
+/* Why memory stays on the card. */
+enum wire_stays {
+#define STAYS(name, word, text) WIRE_STAYS_##name,
+#include "wire/stays.def"
+    WIRE_STAYS_COUNT
+};
+
+/* The word of stays.def, and its text; "unknown" for a number that is not in the table. */
+const char *wire_stays_word(enum wire_stays why);
+const char *wire_stays_text(enum wire_stays why);
+/* The sum over all reasons; UINT64_MAX where it is more than that. */
+uint64_t wire_stays_sum(const uint64_t bytes[static WIRE_STAYS_COUNT]);
+
 /* After a move that failed, all is as it was before, unless `evicted_bytes` and the flags say otherwise. */
 struct wire_moved {
     uint64_t order;                         /* the order that this answers; 0: none */
     uint64_t resident_bytes, evicted_bytes; /* of memory that can move: on the card, and in the arena */
-    uint64_t unmovable_bytes;
-    uint64_t arena_bytes; /* of the chunks that the process has */
-    uint32_t result;      /* enum wire_move */
-    uint32_t flags;       /* enum wire_moved_flags */
+    uint64_t stays_bytes[WIRE_STAYS_COUNT]; /* of memory that cannot move, by why */
+    uint64_t arena_bytes;                   /* of the chunks that the process has */
+    uint32_t result;                        /* enum wire_move */
+    uint32_t flags;                         /* enum wire_moved_flags */
 };
 
 struct wire_need {

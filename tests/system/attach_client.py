@@ -6,6 +6,7 @@ import array
 import ctypes
 import mmap
 import os
+import pathlib
 import signal
 import socket
 import struct
@@ -17,6 +18,7 @@ AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
 FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL, STALLS, STEP, WAITS = (1 << n for n in range(9))  # flags of a lease
 COMPANY, MEASURE, WORKS = 1 << 10, 1 << 11, 1 << 13
 WAITED, MOVED = 20, 19
+STAYS = (pathlib.Path(__file__).parents[2] / "src/wire/stays.def").read_text().count("\nSTAYS(")  # rows
 DRAINED, IDLE, UNDRAINED = 1, 2, 3  # outcomes
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
 SLOTS = 1024
@@ -177,8 +179,10 @@ class Agent:
     def tell_waits(self, counts):
         self.send(WAITED, struct.pack("<16I", *counts))
 
-    def tell_memory(self, resident_bytes=0, evicted_bytes=0, unmovable_bytes=0, arena_bytes=0, flags=0):
-        self.send(MOVED, struct.pack("<QQQQQII", 0, resident_bytes, evicted_bytes, unmovable_bytes, arena_bytes, 0, flags))
+    def tell_memory(self, resident_bytes=0, evicted_bytes=0, stays_bytes=(), arena_bytes=0, flags=0):
+        """`stays_bytes`: one number for each row of stays.def, from the first; 0 for the rest."""
+        stays = [*stays_bytes, *[0] * (STAYS - len(stays_bytes))]
+        self.send(MOVED, struct.pack(f"<QQQ{STAYS}QQII", 0, resident_bytes, evicted_bytes, *stays, arena_bytes, 0, flags))
 
     def receive(self, timeout_s=20):
         """(GRANT, lease, flags), (REVOKE, lease, patience_ns), (REFUSED, reason, text), or None at the end of the

@@ -698,7 +698,7 @@ def test_what_a_process_says_takes_no_room_from_others(make_daemon, make_gpu, re
     client = attach_client.Client(daemon.attach_socket).attach(session)
     client.hold(1 << 60)
     agent = attach_client.Agent(daemon.attach_socket, client, session)
-    agent.tell_memory(resident_bytes=1 << 63, unmovable_bytes=1 << 63, arena_bytes=1 << 60)
+    agent.tell_memory(resident_bytes=1 << 63, stays_bytes=[1 << 63] * 2, arena_bytes=1 << 60)
     wait_for(lambda: daemon.session("liar")["movable_bytes"], "the daemon to have heard that")
     refused = daemon.cli("suspend", "liar", check=False, timeout=10)
     assert refused.returncode == 1 and "host memory" in refused.stderr

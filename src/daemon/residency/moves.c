@@ -168,7 +168,7 @@ struct moves_standing moves_standing(const struct session *session)
         .waits = (move->state == MOVE_AWAY && move->wants_usec) || moves_needs_since(session) != UINT64_MAX,
         .resident_bytes = MOVES_SUM(session, resident_bytes),
         .evicted_bytes = MOVES_SUM(session, evicted_bytes),
-        .unmovable_bytes = MOVES_SUM(session, unmovable_bytes),
+        .unmovable_bytes = moves_stay_bytes(session),
         .arena_bytes = moves_arena_bytes(session),
         .seconds_left = -1,
         .wait_seconds_left = -1,

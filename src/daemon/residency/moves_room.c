@@ -112,9 +112,9 @@ static uint64_t leaves_with(const struct session *session, unsigned policy_gpu)
 {
     int gpu = session->gpus[policy_gpu].gpu;
     uint64_t told = moves_part(session, policy_gpu, MOVES_SUM(session, resident_bytes));
-    uint64_t stays = moves_part(session, policy_gpu,
-                                MOVES_SUM(session, unmovable_bytes) + MOVES_SUM(session, evicted_bytes)) +
-                     session->process_count * session->daemon->gpus[gpu].context_bytes;
+    uint64_t stays =
+        moves_part(session, policy_gpu, moves_stay_bytes(session) + MOVES_SUM(session, evicted_bytes)) +
+        session->process_count * session->daemon->gpus[gpu].context_bytes;
     uint64_t charged = session_charged(session, policy_gpu);
     stays += moves_charged_ahead(session, policy_gpu);
     charged = charged > stays ? charged - stays : 0;

@@ -57,6 +57,15 @@ uint64_t moves_sum_of(const struct session *session, size_t offset)
     return sum;
 }
 
+uint64_t moves_stay_bytes(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move)
+            sum = add(sum, wire_stays_sum(process->move->now.stays_bytes));
+    return sum;
+}
+
 uint64_t moves_arena_bytes(const struct session *session)
 {
     uint64_t sum = 0;

@@ -161,7 +161,8 @@ static struct wire_moved bounded(const struct process *process, const struct wir
     struct wire_moved now = *moved;
     now.resident_bytes = moves_at_most(now.resident_bytes, most);
     now.evicted_bytes = moves_at_most(now.evicted_bytes, most);
-    now.unmovable_bytes = moves_at_most(now.unmovable_bytes, most);
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        now.stays_bytes[why] = moves_at_most(now.stays_bytes[why], most);
     now.arena_bytes = moves_at_most(now.arena_bytes, process->move->sent_bytes);
     return now;
 }

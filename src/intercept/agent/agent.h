@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
+#include "wire/wire.h"
 
 /* The process has made a context on this GPU of the policy. The first one starts the agent. */
 void agent_meet(uint32_t gpu);
@@ -26,7 +27,7 @@ void agent_leave_context(CUcontext context);
 struct agent_memory {
     /* Memory that can move: on the card, and in the arena. */
     uint64_t resident_bytes, evicted_bytes;
-    uint64_t unmovable_bytes;
+    uint64_t stays_bytes[WIRE_STAYS_COUNT]; /* cannot move, by why */
     /* The size of the chunks that the process has. */
     uint64_t arena_bytes;
 };

@@ -55,13 +55,14 @@ static struct wire_moved memory_now(const struct gate *gate)
     uint32_t flags = agent.move.is_away            ? WIRE_MOVED_AWAY | (waits ? WIRE_MOVED_WAITS : 0)
                      : agent.move.idleness.is_idle ? WIRE_MOVED_IDLE
                                                    : 0;
-    return (struct wire_moved){
+    struct wire_moved moved = {
         .resident_bytes = memory.resident_bytes,
         .evicted_bytes = memory.evicted_bytes,
-        .unmovable_bytes = memory.unmovable_bytes,
         .arena_bytes = memory.arena_bytes,
         .flags = flags | (agent_mover()->restore_part ? WIRE_MOVED_PARTS : 0),
     };
+    memcpy(moved.stays_bytes, memory.stays_bytes, sizeof(moved.stays_bytes));
+    return moved;
 }
 
 static void tell_memory(struct gate *gate, const struct wire_moved *moved)

@@ -14,6 +14,7 @@
 
 #include "intercept/memory/allocation.h"
 #include "intercept/resolve/real.h"
+#include "wire/wire.h"
 
 /* Calls about the program's own physical memory and addresses. */
 struct engine_vmm {
@@ -32,8 +33,9 @@ struct engine_vmm {
     bool (*moves)(CUmemGenericAllocationHandle handle);
     /* Another process or device gets access to the memory, so it stays where it is from now on. Replaces the
      * program's handle by the driver's. Both functions may wait at the gate. */
-    CUresult (*pin)(CUmemGenericAllocationHandle *handle);
-    void (*pin_range)(CUdeviceptr address, size_t bytes); /* all allocations that lie there */
+    CUresult (*pin)(CUmemGenericAllocationHandle *handle, enum wire_stays why);
+    void (*pin_range)(CUdeviceptr address, size_t bytes,
+                      enum wire_stays why); /* all allocations that lie there */
     /* cuPointerSetAttribute, for the whole allocation. */
     CUresult (*set_attribute)(const void *value, CUpointer_attribute which, CUdeviceptr address);
 };

@@ -17,6 +17,7 @@
 
 #include "cuda/driver.h"
 #include "intercept/memory/ranges.h"
+#include "wire/wire.h"
 
 #define EXTENT_SHARED_BYTES (UINT64_C(2) << 20) /* what the driver takes for small allocations too */
 #define EXTENT_BLOCK_BYTES UINT64_C(512)        /* alignment of the driver's own allocations */
@@ -45,6 +46,7 @@ struct extent {
     /* Another process or device holds the physical memory too, or may look at it where it is: it stays on the card
      * for good. */
     bool is_pinned;
+    enum wire_stays pinned_by; /* while it is pinned */
     /* Its process is evicted, and it is still on the card: no context could take it off. */
     bool is_stuck;
     /* It was handed out by legacy IPC, under this number (descriptors.h). */

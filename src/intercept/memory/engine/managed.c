@@ -161,8 +161,8 @@ static void count(struct agent_memory *memory)
     *memory = (struct agent_memory){
         .resident_bytes = is_away ? 0 : bytes,
         .evicted_bytes = is_away ? bytes : 0,
-        .unmovable_bytes = unmovable_bytes(),
     };
+    unmovable_add(memory->stays_bytes);
 }
 
 static int evict(void (*progress)(void))

@@ -2,6 +2,7 @@
 #include "intercept/memory/engine/mover.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
@@ -25,17 +26,22 @@ static int take_chunk(int fd, uint64_t bytes)
 /* During a move the thread that reports progress holds the engine's lock, so what cannot move is counted before. It
  * does not change meanwhile. */
 static bool is_moving;
-static uint64_t unmovable_before;
-
-static uint64_t unmovable_now(void)
-{
-    return is_moving ? unmovable_before : unmovable_bytes();
-}
+static uint64_t stays_before[WIRE_STAYS_COUNT];
 
 static void begin_move(void)
 {
-    unmovable_before = unmovable_bytes();
+    memset(stays_before, 0, sizeof(stays_before));
+    unmovable_add(stays_before);
     is_moving = true;
+}
+
+static void add_stays(uint64_t bytes[static WIRE_STAYS_COUNT])
+{
+    if (!is_moving)
+        unmovable_add(bytes);
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        bytes[why] += (is_moving ? stays_before[why] : 0) +
+                      atomic_load_explicit(&swap_state()->pinned_bytes[why], memory_order_relaxed);
 }
 
 static void count(struct agent_memory *memory)
@@ -44,10 +50,9 @@ static void count(struct agent_memory *memory)
     *memory = (struct agent_memory){
         .resident_bytes = bytes.resident_bytes,
         .evicted_bytes = bytes.evicted_bytes,
-        .unmovable_bytes =
-            unmovable_now() + atomic_load_explicit(&swap_state()->pinned_bytes, memory_order_relaxed),
         .arena_bytes = swap_state()->arena.ready_bytes,
     };
+    add_stays(memory->stays_bytes);
 }
 
 static int end_move(CUresult result)

@@ -141,14 +141,16 @@ static bool plain_moves(CUmemGenericAllocationHandle handle)
     return false;
 }
 
-static CUresult plain_pin(CUmemGenericAllocationHandle *handle)
+static CUresult plain_pin(CUmemGenericAllocationHandle *handle, enum wire_stays why)
 {
     (void)handle;
+    (void)why;
     return CUDA_SUCCESS;
 }
 
-static void plain_pin_range(CUdeviceptr address, size_t bytes)
+static void plain_pin_range(CUdeviceptr address, size_t bytes, enum wire_stays why)
 {
+    (void)why;
     (void)address;
     (void)bytes;
 }

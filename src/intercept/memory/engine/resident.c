@@ -126,7 +126,7 @@ void extent_count(const struct extent *extent, bool is_there)
     _Atomic uint64_t *sum =
         extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
     if (extent->is_pinned || extent->is_stuck)
-        sum = &swap_state()->pinned_bytes;
+        sum = &swap_state()->pinned_bytes[extent->is_pinned ? extent->pinned_by : WIRE_STAYS_STUCK];
     uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
     atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
                           memory_order_relaxed);
@@ -139,10 +139,11 @@ void extent_give_up_place(struct extent *extent)
     extent->has_place = extent->has_copy = extent->has_digest = false;
 }
 
-void extent_pin(struct extent *extent)
+void extent_pin(struct extent *extent, enum wire_stays why)
 {
     extent_count(extent, false);
     extent->is_pinned = true;
+    extent->pinned_by = why;
     extent_count(extent, true);
     if (extent->is_resident)
         extent_give_up_place(extent);

@@ -32,7 +32,7 @@ CUresult extent_open_to_peers(const struct extent *extent);
 void extent_count(const struct extent *extent, bool is_there);
 
 /* From now on the extent stays on the card, where it is. */
-void extent_pin(struct extent *extent);
+void extent_pin(struct extent *extent, enum wire_stays why);
 
 /* Give back its place in the arena, if it has one. */
 void extent_give_up_place(struct extent *extent);

@@ -108,8 +108,8 @@ struct swap {
     atomic_bool is_evicted;
     /* Bytes of extents that can move, but for those that are stuck. */
     _Atomic uint64_t resident_bytes, evicted_bytes;
-    /* Bytes of extents that cannot move any more, or are stuck. */
-    _Atomic uint64_t pinned_bytes;
+    /* Bytes of extents that cannot move any more, or are stuck, by why. */
+    _Atomic uint64_t pinned_bytes[WIRE_STAYS_COUNT];
 };
 
 _Static_assert(sizeof(struct swap) <= MEMORY_ENGINE_BYTES, "it has room in the memory area");

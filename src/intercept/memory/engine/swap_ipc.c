@@ -87,7 +87,7 @@ static CUresult make_handle(CUipcMemHandle *made, CUdeviceptr address)
     if (result != CUDA_SUCCESS)
         return result;
     for (struct extent *piece = first; piece; piece = extents_next_piece(extents, piece))
-        extent_pin(piece);
+        extent_pin(piece, WIRE_STAYS_EXPORTED);
     const struct handle handle = {.magic = MAGIC,
                                   .place = {.secret = first->handed_out_secret,
                                             .number = first->handed_out_as,

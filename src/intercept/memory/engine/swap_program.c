@@ -387,7 +387,7 @@ void program_lock_when_back(void)
     }
 }
 
-static CUresult program_pin(CUmemGenericAllocationHandle *handle)
+static CUresult program_pin(CUmemGenericAllocationHandle *handle, enum wire_stays why)
 {
     if (!program_is_handle(*handle))
         return CUDA_SUCCESS;
@@ -395,7 +395,7 @@ static CUresult program_pin(CUmemGenericAllocationHandle *handle)
     struct extent *extent = extent_of_handle(*handle);
     bool is_held = extent && extent->program.references;
     if (is_held) {
-        extent_pin(extent);
+        extent_pin(extent, why);
         *handle = extent->handle;
     } else {
         *handle = NO_HANDLE;
@@ -425,14 +425,14 @@ static struct range allocation_around(uint64_t address)
     return (struct range){.begin = address, .bytes = 1};
 }
 
-static void pin_all_in(uint64_t address, uint64_t bytes)
+static void pin_all_in(uint64_t address, uint64_t bytes, enum wire_stays why)
 {
     struct range range;
     for (uint64_t at = address; at - address < bytes;) {
         const struct mapping *mapping = mapping_find(at);
         struct extent *extent = mapping ? mapping_extent(mapping) : extents_find(&swap_state()->extents, at);
         if (extent)
-            extent_pin(extent);
+            extent_pin(extent, why);
         uint64_t next = at;
         if (mapping)
             next = mapping->address + mapping->bytes;
@@ -447,13 +447,13 @@ static void pin_all_in(uint64_t address, uint64_t bytes)
 }
 
 /* Whoever reaches a part of an allocation may be given the rest without another call, so all of it is pinned. */
-static void program_pin_range(CUdeviceptr address, size_t bytes)
+static void program_pin_range(CUdeviceptr address, size_t bytes, enum wire_stays why)
 {
     if (!has_area() || !address || !bytes || address + bytes < address || !is_ours(address, bytes))
         return;
     program_lock_when_back();
     struct range first = allocation_around(address), last = allocation_around(address + bytes - 1);
-    pin_all_in(first.begin, last.begin + last.bytes - first.begin);
+    pin_all_in(first.begin, last.begin + last.bytes - first.begin, why);
     guard_unlock(&swap_state()->lock);
 }
 

@@ -3,27 +3,46 @@
 #include "intercept/memory/area.h"
 #include "intercept/memory/engine/engine.h"
 
+/* Why memory with this record stays. */
+static enum wire_stays why_it_stays(const struct record *record)
+{
+    switch (record->kind) {
+    case RECORD_CONTEXT:
+    case RECORD_LIMIT:
+        return WIRE_STAYS_CONTEXT;
+    case RECORD_ARRAY:
+        return WIRE_STAYS_ARRAY;
+    case RECORD_POINTER:
+        return record->flags & RECORD_HIDDEN ? WIRE_STAYS_MANAGED : WIRE_STAYS_IMPORTED;
+    case RECORD_PHYSICAL:
+        return record->flags & RECORD_IMPORTED ? WIRE_STAYS_IMPORTED : WIRE_STAYS_PROPERTIES;
+    default:
+        return WIRE_STAYS_IMPORTED;
+    }
+}
+
 static void add_unmovable(const struct record *record, void *argument)
 {
     uint64_t *bytes = argument;
     if (record_is_charged(record->kind) && !(record->flags & RECORD_MOVES))
-        *bytes += record->charged.bytes;
+        bytes[why_it_stays(record)] += record->charged.bytes;
 }
 
 /* As it is at this moment; read without the pool's lock. */
-static uint64_t bytes_of_pool(struct pool *pool)
+static void add_pool(struct pool *pool, uint64_t *bytes)
 {
     CUmemoryPool handle = (CUmemoryPool)atomic_load_explicit(&pool->handle, memory_order_relaxed);
-    return !pool->is_of_graphs && engine_pools()->moves(handle) ? 0 : pool->charged_bytes;
+    if (pool->is_of_graphs)
+        bytes[WIRE_STAYS_GRAPH] += pool->charged_bytes;
+    else if (!engine_pools()->moves(handle))
+        bytes[WIRE_STAYS_POOL] += pool->charged_bytes;
 }
 
-uint64_t unmovable_bytes(void)
+void unmovable_add(uint64_t bytes[static WIRE_STAYS_COUNT])
 {
     struct memory_area *area = memory_area();
-    uint64_t bytes = 0;
-    records_each(&area->records, add_unmovable, &bytes);
+    records_each(&area->records, add_unmovable, bytes);
     for (unsigned i = 0; i < POOLS_MAX && atomic_load_explicit(&area->pools[i].handle, memory_order_relaxed);
          i++)
-        bytes += bytes_of_pool(&area->pools[i]);
-    return bytes;
+        add_pool(&area->pools[i], bytes);
 }

@@ -1,7 +1,9 @@
-/* unmovable.h - how much of this process's memory stays on the card, whatever its engine is. */
+/* unmovable.h - how much of this process's memory stays on the card, whatever its engine is, and why. */
 #pragma once
 
 #include <stdint.h>
 
-/* What is charged and cannot move: contexts, arrays, managed and imported memory, pools, graphs. */
-uint64_t unmovable_bytes(void);
+#include "wire/wire.h"
+
+/* Add to `bytes` what is charged and cannot move: contexts, arrays, managed and imported memory, pools, graphs. */
+void unmovable_add(uint64_t bytes[static WIRE_STAYS_COUNT]);

@@ -218,7 +218,7 @@ static CUresult map_some(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUst
     for (unsigned i = 0; i < count; i++) {
         programs[i] = infos[i].memHandle.memHandle;
         if (infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP && result == CUDA_SUCCESS)
-            result = engine_of_process()->vmm->pin(&infos[i].memHandle.memHandle);
+            result = engine_of_process()->vmm->pin(&infos[i].memHandle.memHandle, WIRE_STAYS_BOUND);
     }
     if (result == CUDA_SUCCESS)
         result = driver(infos, count, stream);

@@ -89,7 +89,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
 {
     real_needed(cuMemExportToShareableHandle);
     CUmemGenericAllocationHandle drivers = handle;
-    CUresult result = engine_of_process()->vmm->pin(&drivers);
+    CUresult result = engine_of_process()->vmm->pin(&drivers, WIRE_STAYS_EXPORTED);
     if (result == CUDA_SUCCESS)
         result = real(cuMemExportToShareableHandle)(shareable, drivers, type, flags);
     bool is_its_own;

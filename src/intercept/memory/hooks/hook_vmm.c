@@ -66,7 +66,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
                                        CUmemRangeHandleType type, unsigned long long flags)
 {
     real_needed(cuMemGetHandleForAddressRange);
-    vmm()->pin_range(address, bytes);
+    vmm()->pin_range(address, bytes, WIRE_STAYS_DMA_BUF);
     return real(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
 }
 
@@ -75,7 +75,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUd
 {
     real_needed(cuPointerSetAttribute);
     if (which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-        vmm()->pin_range(address, 1);
+        vmm()->pin_range(address, 1, WIRE_STAYS_SYNC_MEMOPS);
     return vmm()->set_attribute(value, which, address);
 }
 

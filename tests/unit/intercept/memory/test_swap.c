@@ -701,7 +701,7 @@ static void what_is_made_for_rdma_stays_on_the_card_and_is_counted(void **state)
         CUmemGenericAllocationHandle handle, moves = make(BYTES);
         assert_int_equal(cuMemCreate(&handle, BYTES, i ? &for_tiles : &for_rdma, 0), CUDA_SUCCESS);
         swap_mover.count(&memory);
-        assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + BYTES);
+        assert_int_equal(wire_stays_sum(memory.stays_bytes), wire_stays_sum(before.stays_bytes) + BYTES);
         assert_int_equal(memory.resident_bytes, before.resident_bytes + BYTES);
         assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
         assert_int_equal(card_free(), free_at_first - BYTES);
@@ -754,7 +754,8 @@ static void memory_that_others_may_reach_stays_on_the_card(void **state)
                      CUDA_SUCCESS);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(swap_bytes().evicted_bytes, BYTES);
-    assert_int_equal(swap_state()->pinned_bytes, 2 * BYTES);
+    assert_int_equal(swap_state()->pinned_bytes[WIRE_STAYS_EXPORTED], BYTES);
+    assert_int_equal(swap_state()->pinned_bytes[WIRE_STAYS_SYNC_MEMOPS], BYTES);
     assert_int_equal(card_free(), free_at_first - 2 * BYTES);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     check(address, BYTES, 1);
@@ -788,16 +789,16 @@ static void what_has_no_context_to_leave_by_stays_on_the_card(void **state)
         swap_mover.count(&memory);
         assert_int_equal(memory.resident_bytes, 0);
         assert_int_equal(memory.evicted_bytes, BYTES);
-        assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + 3 * BYTES);
+        assert_int_equal(wire_stays_sum(memory.stays_bytes), wire_stays_sum(before.stays_bytes) + 3 * BYTES);
     }
     assert_int_equal(cuMemRelease(freed), CUDA_SUCCESS);
     swap_mover.count(&memory);
-    assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + BYTES);
+    assert_int_equal(wire_stays_sum(memory.stays_bytes), wire_stays_sum(before.stays_bytes) + BYTES);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     swap_mover.count(&memory);
     assert_int_equal(memory.resident_bytes, 2 * BYTES);
     assert_int_equal(memory.evicted_bytes, 0);
-    assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes);
+    assert_int_equal(wire_stays_sum(memory.stays_bytes), wire_stays_sum(before.stays_bytes));
     check(moves, BYTES, 1);
     assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(moves), CUDA_SUCCESS);

@@ -252,7 +252,7 @@ static void a_pool_that_others_may_import_stays_on_the_card(void **state)
     fill(address, 3 * MIB, 1);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     swap_mover.count(&memory);
-    assert_int_equal(memory.unmovable_bytes, before.unmovable_bytes + 4 * MIB);
+    assert_int_equal(wire_stays_sum(memory.stays_bytes), wire_stays_sum(before.stays_bytes) + 4 * MIB);
     assert_int_equal(memory.evicted_bytes, 0);
     check(address, 3 * MIB, 1);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
@@ -330,7 +330,7 @@ static void memory_of_pools_outlives_the_last_context(void **state)
             end_the_context();
             assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
             assert_int_equal(swap_bytes().resident_bytes, 0);
-            assert_int_equal(swap_state()->pinned_bytes, is_away ? 0 : 24 * MIB);
+            assert_int_equal(swap_state()->pinned_bytes[WIRE_STAYS_STUCK], is_away ? 0 : 24 * MIB);
             assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
             assert_int_equal(swap_bytes().resident_bytes, 24 * MIB);
             assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
