@@ -18,6 +18,15 @@ static inline uint64_t card_free(void)
     return free_bytes;
 }
 
+/* Of extents that stay, for whatever reason. */
+static inline uint64_t pinned_bytes(void)
+{
+    uint64_t sum = 0;
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        sum += swap_state()->pinned_bytes[why];
+    return sum;
+}
+
 /* Bytes that tell where they are and whose. */
 static inline void fill(CUdeviceptr address, uint64_t bytes, unsigned seed)
 {

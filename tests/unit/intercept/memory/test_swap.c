@@ -764,7 +764,7 @@ static void memory_that_others_may_reach_stays_on_the_card(void **state)
     assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
     assert_int_equal(cuMemUnmap(address, BYTES), CUDA_SUCCESS);
     assert_int_equal(cuMemAddressFree(address, BYTES), CUDA_SUCCESS);
-    assert_int_equal(swap_state()->pinned_bytes, 0);
+    assert_int_equal(pinned_bytes(), 0);
 }
 
 /* And counts as memory that cannot move, so that nobody has it moved again and again. */

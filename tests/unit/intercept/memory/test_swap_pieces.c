@@ -313,7 +313,7 @@ static void what_is_handed_out_stays_as_a_whole(void **state)
     fill(address, LARGE, 1);
     fill(other, LARGE, 2);
     assert_int_equal(cuIpcGetMemHandle(&handle, address + 2 * PIECE), CUDA_SUCCESS);
-    assert_int_equal(swap_state()->pinned_bytes, ON_CARD);
+    assert_int_equal(pinned_bytes(), ON_CARD);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(card_free(), free_at_first - ON_CARD);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
@@ -321,7 +321,7 @@ static void what_is_handed_out_stays_as_a_whole(void **state)
     check(other, LARGE, 2);
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(other), CUDA_SUCCESS);
-    assert_int_equal(swap_state()->pinned_bytes, 0);
+    assert_int_equal(pinned_bytes(), 0);
     assert_nothing_is_left();
 }
 
@@ -349,7 +349,7 @@ static void what_rdma_may_reach_stays_as_a_whole(void **state)
                                                (i ? async : linear) + 2 * PIECE + 100),
                          CUDA_SUCCESS);
         assert_int_equal(set_count, COUNT);
-        assert_int_equal(swap_state()->pinned_bytes, (i + 1) * ON_CARD);
+        assert_int_equal(pinned_bytes(), (i + 1) * ON_CARD);
     }
     SET(cuPointerSetAttribute, driver_set);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
@@ -359,7 +359,7 @@ static void what_rdma_may_reach_stays_as_a_whole(void **state)
     check(async, LARGE, 2);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(linear), CUDA_SUCCESS);
-    assert_int_equal(swap_state()->pinned_bytes, ON_CARD);
+    assert_int_equal(pinned_bytes(), ON_CARD);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(async), CUDA_SUCCESS);
 }
