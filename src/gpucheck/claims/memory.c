@@ -48,6 +48,9 @@ static void linear(void)
     size_t whole;
     need("cuDeviceTotalMem_v2", cuDeviceTotalMem_v2(&whole, 0));
     claim_number("cuMemGetInfo and cuDeviceTotalMem tell one total", whole, total);
+    claim_result("cuMemGetInfo without a place for the total", CUDA_SUCCESS, cuMemGetInfo_v2(&bytes, NULL));
+    claim_result("cuMemGetInfo without a place for what is free", CUDA_SUCCESS,
+                 cuMemGetInfo_v2(NULL, &total));
 
     claim_result("cuMemAllocPitch of elements of 3 bytes", CUDA_ERROR_INVALID_VALUE,
                  cuMemAllocPitch_v2(&pointer, &pitch, 100, 100, 3));
@@ -138,13 +141,19 @@ static void pointers(void)
         cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&type));
     claim_result("cuPointerGetAttribute into NULL", CUDA_ERROR_INVALID_VALUE,
                  cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer));
-    CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                    CU_POINTER_ATTRIBUTE_CONTEXT};
-    void *data[] = {&type, &ordinal, &observed};
+    CUdeviceptr device_pointer = 0, host_pointer = 0, begin = 77;
+    CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                    CU_POINTER_ATTRIBUTE_CONTEXT,      CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                    CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+    void *data[] = {&type, &ordinal, &observed, &device_pointer, &host_pointer, &begin};
+    CUdeviceptr nowhere = (CUdeviceptr)(uintptr_t)&type;
     claim_result("cuPointerGetAttributes of no allocation", CUDA_SUCCESS,
-                 cuPointerGetAttributes(3, wanted, data, (CUdeviceptr)(uintptr_t)&type));
+                 cuPointerGetAttributes(6, wanted, data, nowhere));
     claim_number("the memory type of no allocation, asked with others", 0, type);
-    claim_true("the ordinal of no allocation, asked with others", "-2", ordinal == -2);
+    claim_true("the ordinal of no allocation, asked with others", "-1", ordinal == -1);
+    claim_true("both pointers of no allocation, asked with others", "the address asked about",
+               device_pointer == nowhere && host_pointer == nowhere);
+    claim_true("the range of no allocation, asked with others", "left alone", begin == 77);
     claim_true("the context of no allocation, asked with others", "NULL", observed == NULL);
 }
 

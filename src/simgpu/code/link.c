@@ -132,6 +132,8 @@ static CUresult add_file(CUlinkState state, CUjitInputType type, const char *pat
     SIM_TRY(link_check(state));
     SIM_REQUIRE(path);
     SIM_TRY(image_read_file(path, &bytes, &length));
+    if (length == 0)
+        return CUDA_ERROR_INVALID_IMAGE;
     return add(state, type, bytes, length);
 }
 ADD_DATA(cuLinkAddData)

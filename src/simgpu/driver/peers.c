@@ -20,12 +20,13 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer)
 {
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(value && attribute >= CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK &&
-                attribute <= CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED);
+    SIM_REQUIRE(value);
     SIM_TRY(device_check(device));
     SIM_TRY(device_check(peer));
     if (device == peer)
         return CUDA_ERROR_INVALID_DEVICE;
+    SIM_REQUIRE(attribute >= CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK &&
+                attribute <= CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED);
     *value = is_peer(device, peer) && (attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED ||
                                        attribute == CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED);
     return CUDA_SUCCESS;

@@ -212,15 +212,17 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     return memory_give_back(pointer, &allocation) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Either figure may be left out (seen with drivers 575 to 590). */
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     CUcontext context;
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(free_bytes && total_bytes);
     SIM_TRY(context_current(&context));
     uint64_t total = device_shape(context->gpu)->total_bytes, used = device_used_bytes(context->gpu);
-    *total_bytes = total;
-    *free_bytes = total > used ? total - used : 0;
+    if (total_bytes)
+        *total_bytes = total;
+    if (free_bytes)
+        *free_bytes = total > used ? total - used : 0;
     return CUDA_SUCCESS;
 }
 
@@ -505,8 +507,27 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     return CUDA_SUCCESS;
 }
 
-/* For an unknown address the answers are 0 (or -2 for the ordinal), and the call succeeds (driver API
- * reference). */
+/* What cuPointerGetAttributes() answers about an address that nothing of CUDA's is at, such as memory of malloc (seen with drivers
+ * 575 to 590; the driver API reference says -2 for the ordinal). False: it leaves the output alone. */
+static bool unknown_value(CUpointer_attribute attribute, uint64_t address, uint64_t *value)
+{
+    *value = 0;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *value = (uint64_t)(int64_t)-1;
+        return true;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        *value = address;
+        return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        return false;
+    default:
+        return true;
+    }
+}
+
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
                                 CUdeviceptr pointer)
 {
@@ -517,12 +538,14 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
     for (unsigned i = 0; i < count; i++) {
         size_t bytes = attribute_bytes(attributes[i]);
         SIM_REQUIRE(bytes > 0 && data[i]);
-        uint64_t value = 0;
+        uint64_t value;
+        bool is_told = true;
         if (known)
             attribute_value(attributes[i], &allocation, pointer, &value);
-        else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-            value = (uint64_t)(int64_t)-2;
-        memcpy(data[i], &value, bytes);
+        else
+            is_told = unknown_value(attributes[i], pointer, &value);
+        if (is_told)
+            memcpy(data[i], &value, bytes);
     }
     return CUDA_SUCCESS;
 }

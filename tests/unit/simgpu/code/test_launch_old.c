@@ -80,6 +80,7 @@ static void texts_are_linked_into_an_image_that_loads(void **state)
                      CUDA_ERROR_INVALID_IMAGE);
     assert_int_equal(cuLinkAddData_v2(linker, OBJECT, first, sizeof(first), NULL, 0, NULL, NULL),
                      CUDA_ERROR_NOT_SUPPORTED);
+    assert_int_equal(cuLinkAddFile_v2(linker, PTX, "/dev/null", 0, NULL, NULL), CUDA_ERROR_INVALID_IMAGE);
     assert_cuda(cuLinkAddData_v2(linker, PTX, first, sizeof(first), "first", 0, NULL, NULL));
     assert_cuda(cuLinkAddData_v2(linker, PTX, second, strlen(second), "second", 0, NULL, NULL));
     assert_cuda(cuLinkComplete(linker, &image, &bytes));

@@ -14,6 +14,8 @@ static void cards_can_reach_each_other(void **state)
     assert_int_equal(can, 1);
     assert_cuda(cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 0, 1));
     assert_int_equal(can, 0);
+    assert_int_equal(cuDeviceGetP2PAttribute(&can, 9999, 1, 1), CUDA_ERROR_INVALID_DEVICE);
+    assert_int_equal(cuDeviceGetP2PAttribute(&can, 9999, 0, 1), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 1, 1),
                      CUDA_ERROR_INVALID_DEVICE);
 }

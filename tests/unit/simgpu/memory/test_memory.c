@@ -221,8 +221,18 @@ static void an_address_tells_its_allocation(void **state)
     int local;
     assert_cuda(cuPointerGetAttributes(3, attributes, values, (CUdeviceptr)(uintptr_t)&local));
     assert_int_equal(type, 0);
-    assert_int_equal(ordinal, -2);
+    assert_int_equal(ordinal, -1);
     assert_null(owner);
+    CUdeviceptr device = 0, host = 0, begin = 77, length = 77;
+    assert_cuda(cuPointerGetAttributes(
+        4,
+        (CUpointer_attribute[]){CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                                CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE},
+        (void *[]){&device, &host, &begin, &length}, (CUdeviceptr)(uintptr_t)&local));
+    assert_int_equal(device, (uintptr_t)&local);
+    assert_int_equal(host, (uintptr_t)&local);
+    assert_int_equal(begin, 77);
+    assert_int_equal(length, 77);
     assert_cuda(cuMemFree_v2(pointer));
 }
 
