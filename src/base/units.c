@@ -215,3 +215,22 @@ const char *units_format_bytes(uint64_t bytes, char buffer[static UNITS_BYTES_TE
         snprintf(buffer, UNITS_BYTES_TEXT, "%llu%ciB", whole, unit_letters[shift / 10 - 1]);
     return buffer;
 }
+
+const char *units_format_stays(const struct units_part *parts, unsigned count, char *text, size_t size)
+{
+    char bytes[UNITS_BYTES_TEXT];
+    uint64_t sum = 0;
+    text[0] = '\0';
+    for (unsigned i = 0; i < count; i++)
+        sum += parts[i].bytes;
+    if (count == 0)
+        return text;
+    size_t length = (size_t)snprintf(text, size, "%s stay (", units_format_bytes(sum, bytes));
+    for (unsigned i = 0; i < count && length < size; i++)
+        length += (size_t)snprintf(text + length, size - length, "%s%s%s%s", i ? ", " : "",
+                                   count > 1 ? units_format_bytes(parts[i].bytes, bytes) : "",
+                                   count > 1 ? " " : "", parts[i].text);
+    if (length < size)
+        snprintf(text + length, size - length, ")");
+    return text;
+}

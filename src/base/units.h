@@ -46,3 +46,13 @@ int units_parse_quantum(const char *text, uint64_t *usec, struct error *error);
  * most one decimal, rounded down. Returns `buffer`. */
 #define UNITS_BYTES_TEXT 40
 const char *units_format_bytes(uint64_t bytes, char buffer[static UNITS_BYTES_TEXT]);
+
+/* One of several sizes that make up a sum, and what it is. */
+struct units_part {
+    uint64_t bytes;
+    const char *text;
+};
+
+/* Write what stays of something, for people, in the order of the parts: "64MiB stay (arrays)", "320MiB stay (256MiB exported, 64MiB
+ * arrays)"; "" without any part. Cut at `size`. Returns `text`. */
+const char *units_format_stays(const struct units_part *parts, unsigned count, char *text, size_t size);

@@ -19,6 +19,7 @@ enum cli_status {
     CLI_DONE = 0,
     CLI_FAILED = 1,           /* refused or failed */
     CLI_WRONG_USAGE = 2,      /* the words alone are wrong */
+    CLI_IN_PART = 3,          /* of `suspend`: some of the memory cannot leave the card */
     CLI_CANNOT_EXECUTE = 126, /* of `run`, as in sh */
     CLI_NOT_FOUND = 127,
 };

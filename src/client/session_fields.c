@@ -15,6 +15,35 @@ const char *session_text(const json_t *object, const char *field)
     return text ? text : "";
 }
 
+bool session_is_partly_away(const json_t *session)
+{
+    return strcmp(session_text(session, "residency"), "partly_away") == 0;
+}
+
+bool session_is_away(const json_t *session)
+{
+    return session_is_partly_away(session) || strcmp(session_text(session, "residency"), "away") == 0;
+}
+
+const char *session_residency(const json_t *session)
+{
+    return session_is_partly_away(session) ? "partly away" : session_text(session, "residency");
+}
+
+/* The daemon lists the largest part first. */
+const char *session_stays(const json_t *session, char text[static SESSION_STAYS_TEXT])
+{
+    enum { MOST = 32 };
+    struct units_part parts[MOST];
+    const json_t *row;
+    unsigned count = 0;
+    size_t i;
+    json_array_foreach(json_object_get(session, "stays"), i,
+                       row) if (strcmp(session_text(row, "why"), "context") != 0 && count < MOST)
+        parts[count++] = (struct units_part){session_number(row, "bytes"), session_text(row, "text")};
+    return units_format_stays(parts, count, text, SESSION_STAYS_TEXT);
+}
+
 const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT])
 {
     double min = json_number_value(json_object_get(session, "compute_min_ratio"));

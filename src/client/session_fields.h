@@ -3,12 +3,25 @@
 #pragma once
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/units.h"
 
 uint64_t session_number(const json_t *object, const char *field);
 const char *session_text(const json_t *object, const char *field);
+
+/* Whether what can leave the card of a session has left it: it is away, or partly away, which is the second. */
+bool session_is_away(const json_t *session);
+bool session_is_partly_away(const json_t *session);
+
+/* Where its memory is, for people: "resident", "partly away". */
+const char *session_residency(const json_t *session);
+
+/* What of it stays on the card, contexts left out: "320MiB stay (256MiB exported to other processes, 64MiB arrays)"; "" where
+ * there is nothing of the kind. */
+#define SESSION_STAYS_TEXT 512
+const char *session_stays(const json_t *session, char text[static SESSION_STAYS_TEXT]);
 
 /* The share of compute that a session was given, in the form of --compute. */
 const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);

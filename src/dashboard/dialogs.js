@@ -21,8 +21,9 @@ function table(heads, rows, empty) {
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", { textContent: cell }))))));
 }
 
-const WHERE = { resident: "on the card", leaving: "leaving the card", away: "in host memory", coming: "coming back to the card" };
-const isAway = (session) => session.residency === "away" || session.residency === "leaving";
+const WHERE = { resident: "on the card", leaving: "leaving the card", away: "in host memory", partly_away: "in host memory, in part", coming: "coming back to the card" };
+const isAway = (session) => ["away", "partly_away", "leaving"].includes(session.residency);
+const stays = (session) => session.stays.map(({ bytes: size, text }) => `${bytes(size)} ${text}`).join(", ");
 const canLeave = (session) => !!session.oversubscribe && session.oversubscribe !== "none";
 
 // Show those of the buttons that the daemon would not refuse.
@@ -66,7 +67,7 @@ export function fillDetail(session, ownerName) {
       ["Overruns", String(session.overruns)],
       ...(canLeave(session) ? [
         ["Its memory is", WHERE[session.residency] || session.residency], ["In host memory", bytes(session.evicted_bytes)],
-        ["Cannot move", bytes(session.unmovable_bytes)],
+        ["Cannot move", stays(session) || bytes(session.unmovable_bytes)],
         ["Leaves when idle", session.idle_suspend_seconds ? `after ${seconds(session.idle_suspend_seconds)}` : "never"],
       ] : []),
       ...(session.compute_progress_ratio === null || session.compute_progress_ratio === undefined ? [] : [["Speed, of that alone", percent(Math.min(1, session.compute_progress_ratio))]]),

@@ -68,8 +68,9 @@ function stateOf(session) {
     const part = session.move?.total_bytes ? ` ${percent(session.move.done_bytes / session.move.total_bytes)}` : "";
     return [(session.residency === "leaving" ? "leaving" : "coming back") + part, "waits"];
   }
-  if (session.residency === "away") {
+  if (session.residency === "away" || session.residency === "partly_away") {
     const by = { idle: "asleep", need: "away" };
+    if (session.residency === "partly_away" && !session.waits_for_room) return ["partly away", "waits"];
     return [session.waits_for_room ? "waits for room" : by[session.suspended_by] || "suspended", "waits"];
   }
   if (session.state !== "active") return [session.state === "queued" ? `queued, ${session.queue_position}.` : session.state, "waits"];

@@ -93,6 +93,18 @@ def events(daemon, session):
     return [(event["kind"], event["message"]) for event in map(json.loads, lines)]
 
 
+def card_used(daemon, gpu=0):
+    """What the card shows as taken."""
+    return daemon.request("GET", "/v1/gpus")[1][gpu]["used_bytes"]
+
+
+def suspend_in_part(daemon, session):
+    """Suspend a session of which something stays. Returns what is said of it."""
+    result = daemon.cli("suspend", session, check=False)
+    assert result.returncode == 3, (result.returncode, result.stderr)
+    return result.stderr.strip().split(" is partly away: ")[1]
+
+
 def test_memory_leaves_the_card_and_comes_back_byte_for_byte(daemon, start):
     movable = start(40, 8 * MIB, "--name", "a", "--memory", "512MiB")
     before = free_bytes(daemon)
@@ -680,14 +692,47 @@ def test_what_has_no_context_to_leave_by_counts_as_unmovable(daemon, start_puppe
     puppet = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "512MiB")
     assert puppet.ask(f"vmm {64 * MIB} 0").split()[0] == "0" and puppet.ask("destroy 0") == "0"
     wait_for(lambda: daemon.session("a")["movable_bytes"] == 64 * MIB, "the daemon to have heard of it")
-    daemon.cli("suspend", "a")
+    assert suspend_in_part(daemon, "a") == "0B left the card, and 64MiB stay (without a context that could take it off the card)"
     session = daemon.session("a")
-    assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("away", 0, 64 * MIB)
+    assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("partly_away", 0, 64 * MIB)
     assert "agent.floods" not in [kind for kind, _ in events(daemon, session)]
     daemon.cli("resume", "a")
     session = daemon.session("a")
     assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("resident", 64 * MIB, 0)
     puppet.process.kill()
+
+
+def test_what_could_not_leave_is_told_with_its_size_and_why(daemon, start_puppet):
+    puppet = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "512MiB")
+    before = card_used(daemon)
+    leaves, stays = (puppet.ask(f"alloc {64 * MIB}") for _ in range(2))
+    assert leaves.split()[0] == stays.split()[0] == "0"
+    assert puppet.ask(f"ipcget {stays.split()[1]}").split()[0] == "0"
+    assert suspend_in_part(daemon, "a") == "64MiB left the card, and 64MiB stay (exported to other processes)"
+    session = daemon.session("a")
+    assert (session["residency"], session["evicted_bytes"], session["movable_bytes"]) == ("partly_away", 64 * MIB, 0)
+    assert [(row["why"], row["bytes"]) for row in session["stays"] if row["why"] != "context"] == [("exported", 64 * MIB)]
+    assert card_used(daemon) == before + 64 * MIB
+    assert "partly away" in daemon.cli("list").stdout
+    assert "64MiB stay (exported to other processes)" in daemon.cli("show", "a").stdout
+    assert events(daemon, session)[-1] == ("session.suspended", "64MiB left the card; 64MiB stay (exported to other processes)")
+    daemon.cli("resume", "a")
+    assert daemon.session("a")["residency"] == "resident"
+    puppet.end()
+
+
+def test_movable_memory_follows_the_ledger_at_once(daemon, start_puppet):
+    """A program that allocates without working is asked nothing meanwhile, and its agent rests."""
+    puppet = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "512MiB")
+    held = []
+    for _ in range(4):
+        held.append(puppet.ask(f"alloc {32 * MIB}").split()[1])
+        session = daemon.session("a")
+        assert session["movable_bytes"] == 32 * MIB * len(held) <= session["used_bytes"]
+    for left in range(3, -1, -1):
+        assert puppet.ask(f"free {held.pop()}") == "0"
+        assert daemon.session("a")["movable_bytes"] == 32 * MIB * left
+    puppet.end()
 
 
 def test_what_a_process_says_takes_no_room_from_others(make_daemon, make_gpu, reap):

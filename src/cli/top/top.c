@@ -114,8 +114,8 @@ static void suspend_or_resume(struct top_view *view, struct top_fetch *fetch)
     char done[128];
     if (!row)
         return;
-    const char *residency = session_text(row->session, "residency");
-    bool is_away = strcmp(residency, "away") == 0 || strcmp(residency, "leaving") == 0;
+    bool is_away =
+        session_is_away(row->session) || strcmp(session_text(row->session, "residency"), "leaving") == 0;
     strcpy(view->rows.selected, row->id);
     snprintf(done, sizeof(done), is_away ? "%s is coming back to the card" : "%s is leaving the card",
              row->name);

@@ -75,7 +75,9 @@ static const char *state_of(const json_t *session)
     const char *residency = session_text(session, "residency");
     if (strcmp(state, "active") != 0)
         return state;
-    if (strcmp(residency, "away") == 0)
+    if (session_is_partly_away(session))
+        return "partly away";
+    if (session_is_away(session))
         return state_of_away(session);
     if (strcmp(residency, "leaving") == 0 || strcmp(residency, "coming") == 0)
         return residency;

@@ -49,7 +49,7 @@ static const struct table_column columns[] = {
 static void fill_session(struct table_cell *row, const json_t *session)
 {
     const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
-    const char *state = session_text(session, "state"), *residency = session_text(session, "residency");
+    const char *state = session_text(session, "state"), *residency = session_residency(session);
     bool is_active = strcmp(state, "active") == 0;
     bool is_declared = json_is_true(json_object_get(session, "declared"));
     char share[UNITS_SHARE_TEXT], wait[CELLS_WAIT_TEXT];

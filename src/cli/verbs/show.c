@@ -85,12 +85,14 @@ static void print_residency(const json_t *session, bool colour)
         return;
     }
     snprintf(text, sizeof(text), "%s%s%s%s%s; %s on the card, %s away, %s cannot move; %s of host memory",
-             session_text(session, "residency"), *by ? ", by " : "", by, waits ? ", waits for room" : "",
+             session_residency(session), *by ? ", by " : "", by, waits ? ", waits for room" : "",
              waits || moves ? wait : "", units_format_bytes(session_number(session, "movable_bytes"), here),
              units_format_bytes(session_number(session, "evicted_bytes"), away),
              units_format_bytes(session_number(session, "unmovable_bytes"), stays),
              units_format_bytes(session_number(session, "host_memory_bytes"), host));
     print_fact("Memory", text, colour);
+    if (*session_stays(session, text))
+        print_fact("Stays", text, colour);
     if (*failure)
         print_fact("Failed", failure, colour);
 }

@@ -48,14 +48,14 @@ static bool has_ended(int result, const struct error *error)
 }
 
 /* Ask until the session's memory is where it should be, the session has ended, or it says why it cannot. */
-static int wait_for_move(struct client *client, const char *wanted, json_t **session, struct error *error)
+static int wait_for_move(struct client *client, bool (*is_there)(const json_t *session), json_t **session,
+                         struct error *error)
 {
     char id[32];
     bool shown = false;
     int result = 0;
     snprintf(id, sizeof(id), "%s", session_text(*session, "session_id"));
-    while (result == 0 && strcmp(session_text(*session, "residency"), wanted) != 0 &&
-           !json_is_string(json_object_get(*session, "move_failure"))) {
+    while (result == 0 && !is_there(*session) && !json_is_string(json_object_get(*session, "move_failure"))) {
         show_progress(*session);
         shown = true;
         usleep(ASK_USEC);
@@ -69,12 +69,25 @@ static int wait_for_move(struct client *client, const char *wanted, json_t **ses
     end_progress(shown);
     if (has_ended(result, error))
         return 0;
-    if (result < 0 || strcmp(session_text(*session, "residency"), wanted) == 0)
+    if (result < 0 || is_there(*session))
         return result;
     return error_set(error, EIO, NULL, "session %s: %s", id, session_text(*session, "move_failure"));
 }
 
-static enum cli_status move(const struct cli_arguments *arguments, const char *order, const char *wanted)
+/* Say what could not leave. */
+static void tell_stays(const json_t *session)
+{
+    struct error error;
+    char left[UNITS_BYTES_TEXT], stays[SESSION_STAYS_TEXT];
+    error_set(&error, EBUSY, NULL, "session %s is partly away: %s left the card, and %s",
+              session_text(session, "session_id"),
+              units_format_bytes(session_number(session, "evicted_bytes"), left),
+              session_stays(session, stays));
+    cli_report(&error);
+}
+
+static enum cli_status move(const struct cli_arguments *arguments, const char *order,
+                            bool (*is_there)(const json_t *session))
 {
     struct client client;
     struct error error;
@@ -84,22 +97,33 @@ static enum cli_status move(const struct cli_arguments *arguments, const char *o
         result =
             client_request_session(&client, "POST", arguments->operands[0], order, NULL, &session, &error);
     if (result == 0 && !arguments->no_wait)
-        result = wait_for_move(&client, wanted, &session, &error);
+        result = wait_for_move(&client, is_there, &session, &error);
     client_close(&client);
+    bool is_in_part = result == 0 && is_there == session_is_away && session_is_partly_away(session);
     if (result == 0 && arguments->json)
         cells_print_json(session);
+    if (is_in_part)
+        tell_stays(session);
     json_decref(session);
-    return result < 0 ? cli_report(&error) : cli_finish_output();
+    if (result < 0)
+        return cli_report(&error);
+    enum cli_status status = cli_finish_output();
+    return status == CLI_DONE && is_in_part ? CLI_IN_PART : status;
 }
 
 static enum cli_status suspend(const struct cli_arguments *arguments)
 {
-    return move(arguments, "/suspend", "away");
+    return move(arguments, "/suspend", session_is_away);
+}
+
+static bool is_resident(const json_t *session)
+{
+    return strcmp(session_text(session, "residency"), "resident") == 0;
 }
 
 static enum cli_status resume(const struct cli_arguments *arguments)
 {
-    return move(arguments, "/resume", "resident");
+    return move(arguments, "/resume", is_resident);
 }
 
 const struct cli_verb verb_suspend = {
@@ -111,7 +135,10 @@ const struct cli_verb verb_suspend = {
     .summary = "have a session's GPU memory leave the card",
     .text = "The session's GPU memory moves to host memory; its programs go on until they touch the GPU, and "
             "then wait for 'gpuslice resume'. Returns when the memory has left the card, or the session has "
-            "ended. If the session was not made with --oversubscribe, the driver takes its programs off the "
+            "ended. Memory that cannot leave the card stays there; the command then says how much and why, "
+            "and its "
+            "status is 3. If the session was not made with --oversubscribe, the driver takes its programs "
+            "off the "
             "card as a whole, which needs driver 570 or later.",
     .examples = "  gpuslice create --name notebook --memory 4GiB --oversubscribe\n"
                 "  gpuslice suspend notebook",

@@ -16,6 +16,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/residency/moves.h"
+#include "daemon/residency/stays.h"
 #include "daemon/schedule/standing.h"
 #include "daemon/session/admission.h"
 #include "daemon/session/own_socket.h"
@@ -162,12 +163,25 @@ static json_t *label_json(const char *label)
     return label[0] ? json_string(label) : json_null();
 }
 
+/* What stays on the card, and why; only reasons that there are, the largest first. */
+static json_t *stays_json(const uint64_t bytes[static WIRE_STAYS_COUNT])
+{
+    enum wire_stays order[WIRE_STAYS_COUNT];
+    json_t *stays = json_array();
+    for (unsigned i = 0, count = stays_order(bytes, order); i < count; i++)
+        json_array_append_new(stays,
+                              json_pack("{s:s,s:o,s:s}", "why", wire_stays_word(order[i]), "bytes",
+                                        bytes_json(bytes[order[i]]), "text", wire_stays_text(order[i])));
+    return stays;
+}
+
 /* What answers say about memory that can leave the card. */
 static json_t *move_json(const struct session *session)
 {
     struct moves_standing standing = moves_standing(session);
     bool moves = standing.state == MOVE_LEAVING || standing.state == MOVE_COMING;
-    bool has_cause = standing.state == MOVE_LEAVING || standing.state == MOVE_AWAY;
+    bool has_cause =
+        standing.state == MOVE_LEAVING || standing.state == MOVE_AWAY || standing.state == MOVE_PARTLY_AWAY;
     bool is_queued = session->state == SESSION_QUEUED;
     double wait = is_queued ? queue_seconds_left(session) : standing.wait_seconds_left;
     json_t *move = json_null();
@@ -176,7 +190,7 @@ static json_t *move_json(const struct session *session)
                          bytes_json(standing.total_bytes), "seconds_left",
                          standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
     return json_pack(
-        "{s:o,s:o,s:s,s:b,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
+        "{s:o,s:o,s:s,s:b,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
         is_queued        ? json_string("queue")
         : standing.waits ? json_string("room")
                          : json_null(),
@@ -185,8 +199,9 @@ static json_t *move_json(const struct session *session)
         moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
         has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
         bytes_json(standing.resident_bytes), "evicted_bytes", bytes_json(standing.evicted_bytes),
-        "unmovable_bytes", bytes_json(standing.unmovable_bytes), "host_memory_bytes",
-        bytes_json(standing.arena_bytes), "host_memory_limit_bytes",
+        "unmovable_bytes", bytes_json(wire_stays_sum(standing.stays_bytes)), "stays",
+        stays_json(standing.stays_bytes), "host_memory_bytes", bytes_json(standing.arena_bytes),
+        "host_memory_limit_bytes",
         session->host_memory_bytes ? bytes_json(session->host_memory_bytes) : json_null(),
         "idle_suspend_seconds",
         session->idle_suspend_seconds ? bytes_json(session->idle_suspend_seconds) : json_null(), "move", move,

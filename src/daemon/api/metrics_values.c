@@ -269,6 +269,12 @@ static uint64_t session_evicted_bytes(const struct subject *subject)
     return moves_standing(subject->session).evicted_bytes;
 }
 
+static uint64_t session_unmovable_bytes(const struct subject *subject)
+{
+    const struct moves_standing standing = moves_standing(subject->session);
+    return wire_stays_sum(standing.stays_bytes);
+}
+
 static uint64_t session_host_memory_bytes(const struct subject *subject)
 {
     return moves_standing(subject->session).arena_bytes;

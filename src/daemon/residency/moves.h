@@ -3,6 +3,7 @@
  * resident   all memory of the session is on the card, and its programs run
  * leaving    its processes were told to take what can move off the card
  * away       what can move is in host memory (arena.h); a program that touches the GPU waits
+ * partly away   the same, and some of its memory cannot move and is still on the card (stays.h)
  * coming     its processes were told to bring it back
  *
  * The processes themselves say what is where (wire.h, MOVED): a daemon that has just started knows nothing until they do.
@@ -14,11 +15,13 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "wire/wire.h"
 
 struct daemon;
 struct session;
 
-enum move_state { MOVE_RESIDENT, MOVE_LEAVING, MOVE_AWAY, MOVE_COMING };
+/* PARTLY_AWAY is AWAY to whoever gives orders; those who ask how a session stands are told the difference. */
+enum move_state { MOVE_RESIDENT, MOVE_LEAVING, MOVE_AWAY, MOVE_COMING, MOVE_PARTLY_AWAY };
 
 /* Why a session left. */
 enum move_cause {
@@ -38,11 +41,11 @@ struct moves_standing {
     enum move_cause cause;    /* of a session that has left or is leaving */
     bool waits;               /* for room on the card */
     double wait_seconds_left; /* estimated; below 0: not known */
-    uint64_t resident_bytes;  /* memory that can move and is on the card */
+    uint64_t resident_bytes;  /* memory that can move and is on the card; never more than the session uses */
     uint64_t evicted_bytes;
-    uint64_t unmovable_bytes;         /* memory that cannot move, in processes that have some that can */
-    uint64_t arena_bytes;             /* host memory that it has been given */
-    uint64_t done_bytes, total_bytes; /* of the move under way */
+    uint64_t stays_bytes[WIRE_STAYS_COUNT]; /* memory that cannot move, by why */
+    uint64_t arena_bytes;                   /* host memory that it has been given */
+    uint64_t done_bytes, total_bytes;       /* of the move under way */
     /* Of that move, estimated; below 0: no move is under way, or the driver does not tell. */
     double seconds_left;
     const char *failure; /* why the last move failed; "": it did not fail */

@@ -12,6 +12,7 @@
 #include "daemon/process/driver_line.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
+#include "daemon/residency/stays.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -212,11 +213,35 @@ static void note_speed(struct moves *moves, uint64_t bytes, double seconds)
     moves->bytes_per_second = (uint64_t)(0.75 * (double)moves->bytes_per_second + 0.25 * speed);
 }
 
+static void tell_left(struct session *session, double seconds)
+{
+    uint64_t stays_bytes[WIRE_STAYS_COUNT];
+    char bytes[UNITS_BYTES_TEXT], stays[STAYS_TEXT];
+    moves_stays(session, stays_bytes);
+    stays_text(stays_bytes, stays, sizeof(stays));
+    units_format_bytes(MOVES_SUM(session, evicted_bytes), bytes);
+    log_info("session %s: %s left the card (%.3f s)%s%s", session->id, bytes, seconds, *stays ? "; " : "",
+             stays);
+    change_publish(session->daemon,
+                   &(struct change){CHANGE_SESSION_SUSPENDED, .session = session,
+                                    .bytes = MOVES_SUM(session, evicted_bytes), .seconds = seconds},
+                   "%s left the card%s%s", bytes, *stays ? "; " : "", stays);
+}
+
+static void tell_back(struct session *session, double seconds)
+{
+    char bytes[UNITS_BYTES_TEXT];
+    units_format_bytes(MOVES_SUM(session, resident_bytes), bytes);
+    log_info("session %s: %s are back on the card (%.3f s)", session->id, bytes, seconds);
+    change_publish(session->daemon,
+                   &(struct change){CHANGE_SESSION_RESUMED, .session = session, .seconds = seconds},
+                   "%s are back on the card", bytes);
+}
+
 /* If the session has come to another state, note and report it. */
 static void tell_state(struct session *session)
 {
     struct move *move = session->move;
-    char bytes[UNITS_BYTES_TEXT];
     enum move_state state = moves_state_now(session);
     if (state == move->state)
         return;
@@ -236,15 +261,10 @@ static void tell_state(struct session *session)
         return;
     if (!has_left || session->engine == LEDGER_ENGINE_SWAP) /* memory that the driver pages leaves later */
         note_speed(session->daemon->moves, move->total_bytes, seconds);
-    units_format_bytes(has_left ? MOVES_SUM(session, evicted_bytes) : MOVES_SUM(session, resident_bytes),
-                       bytes);
-    log_info("session %s: %s %s (%.3f s)", session->id, bytes,
-             has_left ? "left the card" : "are back on the card", seconds);
-    change_publish(session->daemon,
-                   &(struct change){has_left ? CHANGE_SESSION_SUSPENDED : CHANGE_SESSION_RESUMED,
-                                    .session = session, .bytes = MOVES_SUM(session, evicted_bytes),
-                                    .seconds = seconds},
-                   has_left ? "%s left the card" : "%s are back on the card", bytes);
+    if (has_left)
+        tell_left(session, seconds);
+    else
+        tell_back(session, seconds);
 }
 
 void moves_look_again(struct moves *moves, uint64_t usec)

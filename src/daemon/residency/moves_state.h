@@ -121,8 +121,11 @@ uint64_t moves_most_of_process(const struct session *session);
 /* The sum over the session's processes of a field of struct wire_moved, as they said last. */
 uint64_t moves_sum_of(const struct session *session, size_t offset);
 #define MOVES_SUM(session, field) moves_sum_of(session, offsetof(struct wire_moved, field))
-/* What of the session's memory stays on the card, all together. */
+/* What of the session's memory stays on the card: by why, and all together. */
+void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS_COUNT]);
 uint64_t moves_stay_bytes(const struct session *session);
+/* What can move and is on the card: while nothing moves, by what the ledger has charged at this moment. */
+uint64_t moves_movable_bytes(const struct session *session);
 /* Host memory that a session has been given. */
 uint64_t moves_arena_bytes(const struct session *session);
 /* The bytes of the chunks for all that it still lacks. */

@@ -1,5 +1,6 @@
 /* Adds up what is where, by what processes said last. */
 #include <errno.h>
+#include <string.h>
 
 #include "base/units.h"
 #include "daemon/loop/daemon.h"
@@ -57,13 +58,66 @@ uint64_t moves_sum_of(const struct session *session, size_t offset)
     return sum;
 }
 
-uint64_t moves_stay_bytes(const struct session *session)
+/* Memory that several processes hold, each piece once. */
+static uint64_t joint_bytes(const struct session *session)
 {
     uint64_t sum = 0;
-    for (const struct process *process = session->processes; process; process = process->next)
-        if (process->move)
-            sum = add(sum, wire_stays_sum(process->move->now.stays_bytes));
+    for (unsigned i = 0; i < session->gpu_count && session->ledger.usage; i++)
+        sum = add(sum, ledger_joint_total_bytes(session->ledger.usage, i));
     return sum;
+}
+
+void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS_COUNT])
+{
+    memset(bytes, 0, WIRE_STAYS_COUNT * sizeof(*bytes));
+    for (const struct process *process = session->processes; process; process = process->next)
+        for (unsigned why = 0; process->move && why < WIRE_STAYS_COUNT; why++)
+            bytes[why] = add(bytes[why], process->move->now.stays_bytes[why]);
+    /* What one process exported and another holds counts once. */
+    uint64_t joint = joint_bytes(session), exported = bytes[WIRE_STAYS_EXPORTED];
+    bytes[WIRE_STAYS_JOINT] =
+        moves_at_most(bytes[WIRE_STAYS_JOINT], joint > exported ? joint - exported : 0);
+}
+
+uint64_t moves_stay_bytes(const struct session *session)
+{
+    uint64_t bytes[WIRE_STAYS_COUNT];
+    moves_stays(session, bytes);
+    return wire_stays_sum(bytes);
+}
+
+/* What of a slot cannot move. A process that has said nothing yet has a context on each GPU that it uses, and no more that is
+ * known. What several processes hold is charged to no slot. */
+static uint64_t stays_of(const struct process *process)
+{
+    const struct session *session = process->session;
+    uint64_t stays[WIRE_STAYS_COUNT], sum = 0;
+    if (process->move && process->move->has_said) {
+        memcpy(stays, process->move->now.stays_bytes, sizeof(stays));
+        stays[WIRE_STAYS_JOINT] = stays[WIRE_STAYS_EXPORTED] = 0;
+        return wire_stays_sum(stays);
+    }
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu >= 0)
+            sum += moves_at_most(ledger_slot_bytes(session->ledger.usage, process->slot, i),
+                                 session->daemon->gpus[session->gpus[i].gpu].context_bytes);
+    return sum;
+}
+
+/* Processes tell a while later what they have allocated; the ledger knows it at once. */
+uint64_t moves_movable_bytes(const struct session *session)
+{
+    uint64_t sum = 0;
+    if (!session_can_move(session) || !session->ledger.usage)
+        return 0;
+    for (const struct process *process = session->processes; process; process = process->next) {
+        uint64_t stay = stays_of(process), charged = 0;
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            charged = add(charged, ledger_slot_bytes(session->ledger.usage, process->slot, i));
+        sum = add(sum, charged > stay ? charged - stay : 0);
+    }
+    bool is_resident = !session->move || session->move->state == MOVE_RESIDENT;
+    return is_resident ? sum : moves_at_most(MOVES_SUM(session, resident_bytes), sum);
 }
 
 uint64_t moves_arena_bytes(const struct session *session)

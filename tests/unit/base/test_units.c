@@ -193,6 +193,18 @@ static void a_turn_has_a_length_or_none(void **state)
     }
 }
 
+static void what_stays_is_told_by_its_parts(void **state)
+{
+    static const struct units_part parts[] = {{UINT64_C(256) << 20, "exported"},
+                                              {UINT64_C(64) << 20, "arrays"}};
+    char text[80], little[16];
+    assert_string_equal(units_format_stays(parts, 0, text, sizeof(text)), "");
+    assert_string_equal(units_format_stays(parts, 1, text, sizeof(text)), "256MiB stay (exported)");
+    assert_string_equal(units_format_stays(parts, 2, text, sizeof(text)),
+                        "320MiB stay (256MiB exported, 64MiB arrays)");
+    assert_string_equal(units_format_stays(parts, 2, little, sizeof(little)), "320MiB stay (25");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +216,7 @@ int main(void)
         cmocka_unit_test(what_is_no_size_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_beyond_64_bits_are_refused),
         cmocka_unit_test(sizes_are_written_in_the_largest_unit),
+        cmocka_unit_test(what_stays_is_told_by_its_parts),
         cmocka_unit_test(numbers_stop_at_their_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

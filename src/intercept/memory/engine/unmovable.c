@@ -6,6 +6,8 @@
 /* Why memory with this record stays. */
 static enum wire_stays why_it_stays(const struct record *record)
 {
+    if (record->joint)
+        return WIRE_STAYS_JOINT;
     switch (record->kind) {
     case RECORD_CONTEXT:
     case RECORD_LIMIT:
