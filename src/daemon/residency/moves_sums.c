@@ -75,8 +75,7 @@ void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS
             bytes[why] = add(bytes[why], process->move->now.stays_bytes[why]);
     /* What one process exported and another holds counts once. */
     uint64_t joint = joint_bytes(session), exported = bytes[WIRE_STAYS_EXPORTED];
-    bytes[WIRE_STAYS_JOINT] =
-        moves_at_most(bytes[WIRE_STAYS_JOINT], joint > exported ? joint - exported : 0);
+    bytes[WIRE_STAYS_JOINT] = moves_at_most(bytes[WIRE_STAYS_JOINT], joint > exported ? joint - exported : 0);
 }
 
 uint64_t moves_stay_bytes(const struct session *session)
