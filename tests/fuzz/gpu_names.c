@@ -27,7 +27,7 @@ static void check_uuid(const char *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char *const cards[] = {"default", "h100", "t4"};
+    static const char *const cards[] = {"default", "h100", "t4", "a10", "l4", "b200", "rtx5090"};
     char *text = fuzz_text(data, bytes);
     struct gpu_names names = {0};
     struct memory_limits limits = {0};

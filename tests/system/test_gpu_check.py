@@ -599,12 +599,14 @@ def test_the_simulated_gpus_constants_come_from_a_cards_results(constants, tmp_p
     assert run(card).returncode == 1  # which profile's card that is, nobody can tell
     assert run("--profile", "t4", card).returncode == 0
     text = copy.read_text()
-    assert 'SIM_CONSTANT(CONTEXT_BYTES, MACHINE, 268435456, 545259520, 520093696, "driver-costs.context", "card-2026-01-02.json (t4)' in text
+    assert ('SIM_CONSTANT(CONTEXT_BYTES, MACHINE, 268435456, 545259520, 520093696, 314572800, 314572800, 545259520, 545259520, '
+            '"driver-costs.context", "card-2026-01-02.json (t4)') in text
     assert 'SIM_CONSTANT(LINK_GBPS, PROCESS, 25, 25, 55.4, ' in text
     assert 'SIM_CONSTANT(DEVICE_GBPS, PROCESS, 1500, 1500, 1235, ' in text
-    assert 'SIM_CONSTANT(SLICE_NS, MACHINE, 2000000, 1024000, 1987400, "slices.slice",' in text
-    assert 'SIM_CONSTANT(SWITCH_NS, MACHINE, 0, 100000, 61250, "slices.switch", "card-2026-01-02.json (t4)' in text
-    assert 'SIM_CONSTANT(LAUNCH_NS, PROCESS, 0, 2500, 2500, "call-times.launch", "assumed' in text
+    assert 'SIM_CONSTANT(SLICE_NS, MACHINE, 2000000, 1024000, 1987400, 1024000, 1024000, 1024000, 1024000, "slices.slice",' in text
+    assert ('SIM_CONSTANT(SWITCH_NS, MACHINE, 0, 100000, 61250, 100000, 100000, 100000, 100000, "slices.switch", '
+            '"card-2026-01-02.json (t4)') in text
+    assert 'SIM_CONSTANT(LAUNCH_NS, PROCESS, 0, 2500, 2500, 2500, 2500, 2500, 2500, "call-times.launch", "assumed' in text
     assert run("--check").returncode == 0
     copy.write_text(text.replace("520093696", "520093697"))
     assert run("--check").returncode == 1

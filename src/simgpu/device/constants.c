@@ -13,10 +13,10 @@ enum scope { MACHINE, PROCESS };
 static const struct {
     const char *variable;
     enum scope scope;
-    double of_profile[3]; /* in the order of profiles.def */
+    double of_profile[PROFILES]; /* in the order of profiles.def */
 } rows[SIM_CONSTANTS] = {
-#define SIM_CONSTANT(name, scope, standard, h100, t4, figure, source)                                        \
-    {"FAKECUDA_" #name, scope, {standard, h100, t4}},
+#define SIM_CONSTANT(name, scope, standard, h100, t4, a10, l4, b200, rtx5090, figure, source)                \
+    {"FAKECUDA_" #name, scope, {standard, h100, t4, a10, l4, b200, rtx5090}},
 #include "simgpu/device/constants.def"
 #undef SIM_CONSTANT
 };

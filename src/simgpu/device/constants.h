@@ -7,7 +7,7 @@
 #include "base/error.h"
 
 enum sim_constant {
-#define SIM_CONSTANT(name, scope, standard, h100, t4, figure, source) SIM_##name,
+#define SIM_CONSTANT(name, scope, standard, h100, t4, a10, l4, b200, rtx5090, figure, source) SIM_##name,
 #include "simgpu/device/constants.def"
 #undef SIM_CONSTANT
     SIM_CONSTANTS

@@ -8,18 +8,19 @@
 #include "simgpu/device/mig.h"
 
 static const struct device_profile profiles[] = {
-#define DEVICE_PROFILE(key, name, device, subsystem, total_bytes, reserved_bytes)                            \
-    {key, name, device, subsystem, total_bytes, reserved_bytes},
+#define DEVICE_PROFILE(key, name, device, subsystem, total_bytes, reserved_bytes, since)                     \
+    {key, name, device, subsystem, total_bytes, reserved_bytes, since},
 #include "simgpu/device/profiles.def"
 };
-#define PROFILES (sizeof(profiles) / sizeof(profiles[0]))
+_Static_assert(sizeof(profiles) / sizeof(profiles[0]) == PROFILES, "a column for each card");
 
 /* By attribute; what is not in the table has `known` false. */
 static const struct {
     bool known;
     int of_profile[PROFILES];
 } values[] = {
-#define DEVICE_PROFILE_VALUE(attribute, standard, h100, t4) [attribute] = {true, {standard, h100, t4}},
+#define DEVICE_PROFILE_VALUE(attribute, standard, h100, t4, a10, l4, b200, rtx5090)                          \
+    [attribute] = {true, {standard, h100, t4, a10, l4, b200, rtx5090}},
 #include "simgpu/device/profiles.def"
 };
 

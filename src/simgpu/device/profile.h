@@ -7,6 +7,8 @@
 
 #include "cuda/driver.h"
 
+#define PROFILES 7 /* rows of DEVICE_PROFILE, and columns of the tables with a value for each card */
+
 struct device_profile {
     const char *key; /* FAKECUDA_DEVICE */
     const char *name;
@@ -14,9 +16,10 @@ struct device_profile {
         pci_subsystem;       /* device number in the upper half, vendor in the lower, as NVML has them */
     uint64_t total_bytes;    /* what programs can have */
     uint64_t reserved_bytes; /* what the driver keeps beside that: in NVML's total, not in CUDA's */
+    int since;               /* the first CUDA version whose driver knows the card */
 };
 
-#define PROFILE_KEYS "default, h100 or t4"
+#define PROFILE_KEYS "default, h100, t4, a10, l4, b200 or rtx5090"
 
 /* The number of the profile of that key; -1 if there is none. */
 int profile_find(const char *key);

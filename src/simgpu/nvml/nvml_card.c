@@ -15,8 +15,9 @@
 
 unsigned nvml_fact(enum nvml_fact fact)
 {
-    static const unsigned facts[][3] = {
-#define NVML_FACT(name, standard, h100, t4) {standard, h100, t4},
+    static const unsigned facts[][PROFILES] = {
+#define NVML_FACT(name, standard, h100, t4, a10, l4, b200, rtx5090)                                          \
+    {standard, h100, t4, a10, l4, b200, rtx5090},
 #include "simgpu/nvml/nvml_facts.def"
 #undef NVML_FACT
     };

@@ -5,7 +5,7 @@
 #define NVML_POWER_MILLIWATTS 70000u
 
 enum nvml_fact {
-#define NVML_FACT(name, standard, h100, t4) NVML_FACT_##name,
+#define NVML_FACT(name, standard, h100, t4, a10, l4, b200, rtx5090) NVML_FACT_##name,
 #include "simgpu/nvml/nvml_facts.def"
 #undef NVML_FACT
 };
