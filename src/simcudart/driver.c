@@ -5,6 +5,7 @@
 
 static void *entries[CUDA_ENTRY_COUNT];
 static cudaError_t driver_state = cudaErrorInitializationError;
+static int driver_number; /* 0 without a driver */
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
 static CUresult missing(void)
@@ -46,11 +47,22 @@ static void load_driver(void)
         return;
     }
     ask_for_entries(resolve);
-    driver_state = runtime_translate(DRIVER(cuInit)(0));
+    DRIVER(cuDriverGetVersion)(&driver_number);
+    if (driver_number < CUDART_MAJOR * 1000)
+        driver_state =
+            cudaErrorInsufficientDriver; /* CUDA compatibility guide: a runtime needs a driver of its major version */
+    else
+        driver_state = runtime_translate(DRIVER(cuInit)(0));
 }
 
 cudaError_t runtime_need_driver(void)
 {
     pthread_once(&driver_once, load_driver);
     return driver_state;
+}
+
+int runtime_driver_number(void)
+{
+    runtime_need_driver();
+    return driver_number;
 }

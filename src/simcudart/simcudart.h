@@ -35,6 +35,9 @@ void *driver_entry(enum cuda_entry_id id);
 
 /* Load and initialise the driver, once a process. Every call returns what that returned. */
 cudaError_t runtime_need_driver(void);
+
+/* The CUDA version of the driver, whether or not it will do; 0 without one. */
+int runtime_driver_number(void);
 /* The same, and make the primary context of the thread's device current if the thread has no context. */
 cudaError_t runtime_need_context(void);
 /* The primary context of a device, made if need be. The thread's current context does not change. */

@@ -9,14 +9,12 @@ static cudaError_t runtime_version(int *version)
 }
 EXPORT(cudaRuntimeGetVersion, runtime_version, (int *version), (version))
 
-/* Without a driver the version is 0, and the call succeeds. */
+/* Succeeds without a driver too, and with one that is too old for this runtime. */
 static cudaError_t driver_version(int *version)
 {
     RUNTIME_REQUIRE(version, cudaErrorInvalidValue);
-    *version = 0;
-    if (runtime_need_driver() == cudaErrorInsufficientDriver)
-        return cudaSuccess;
-    return runtime_translate(DRIVER(cuDriverGetVersion)(version));
+    *version = runtime_driver_number();
+    return cudaSuccess;
 }
 EXPORT(cudaDriverGetVersion, driver_version, (int *version), (version))
 

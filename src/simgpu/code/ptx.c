@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "simgpu/code/ptx_tokens.h"
+#include "simgpu/device/cuda_release.h"
 
 #define LOCAL_BYTES_MAX                                                                                      \
-    (UINT64_C(512) << 10)     /* of a thread (CUDA programming guide, "Technical Specifications") */
-#define PTX_VERSION_NEWEST 90 /* of CUDA 13.0 */
+    (UINT64_C(512) << 10) /* of a thread (CUDA programming guide, "Technical Specifications") */
 #define VARIABLE_BYTES_MAX (UINT64_C(1) << 40)
 #define INITIAL_BYTES_MAX (UINT64_C(1) << 28)
 
@@ -384,9 +384,10 @@ static void read_version(struct ptx *ptx)
         ptx_expected(ptx, "a PTX version such as 7.0");
         return;
     }
-    if (major * 10 + minor > PTX_VERSION_NEWEST)
+    unsigned newest = cuda_release()->ptx_newest;
+    if (major * 10 + minor > newest)
         ptx_fail(ptx, CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "version %u.%u is newer than this driver's %u.%u",
-                 major, minor, PTX_VERSION_NEWEST / 10, PTX_VERSION_NEWEST % 10);
+                 major, minor, newest / 10, newest % 10);
     ptx->image->ptx_version = major * 10 + minor;
     ptx_next(ptx);
 }

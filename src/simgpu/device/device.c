@@ -16,7 +16,9 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "simgpu/device/checkpoints.h"
+#include "simgpu/device/cuda_release.h"
 #include "simgpu/device/faults.h"
+#include "simgpu/device/profile.h"
 #include "simgpu/device/shared.h"
 
 #define INITIALISE_DEADLINE_NS UINT64_C(1000000000)
@@ -396,7 +398,10 @@ static int attach(struct error *error)
         .gpus = (struct shared_gpu *)(void *)((char *)memory + header_bytes()),
         .slot = slot,
     };
-    result = constants_attach(view.header->parameters.profile, view.header->constants, error);
+    const struct device_profile *card = profile_at(view.header->parameters.profile);
+    result = cuda_release_check(card->key, card->since, error);
+    if (result == 0)
+        result = constants_attach(view.header->parameters.profile, view.header->constants, error);
     if (result == 0)
         slot_begin();
     return result;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "simgpu/code/library.h"
+#include "simgpu/device/cuda_release.h"
 #include "simgpu/driver/sim.h"
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/memory.h"
@@ -158,7 +159,7 @@ CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
 
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
-    return create(context, flags, device, CUDA_VERSION);
+    return create(context, flags, device, (unsigned)cuda_release()->number);
 }
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int affinity_count,
@@ -168,7 +169,7 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int a
     SIM_REQUIRE(affinity_count >= 0);
     if (affinity_count > 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    return create(context, flags, device, CUDA_VERSION);
+    return create(context, flags, device, (unsigned)cuda_release()->number);
 }
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
@@ -179,7 +180,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsig
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     if (parameters && parameters->cigParams)
         return CUDA_ERROR_NOT_SUPPORTED;
-    return create(context, flags, device, CUDA_VERSION);
+    return create(context, flags, device, (unsigned)cuda_release()->number);
 }
 
 static CUresult destroy(CUcontext context)
@@ -236,7 +237,7 @@ static CUresult primary_retain(CUcontext *context, CUdevice device)
 {
     struct primary *primary = &primaries[device];
     if (!primary->context) {
-        primary->context = context_make(device, CUDA_VERSION);
+        primary->context = context_make(device, (unsigned)cuda_release()->number);
         if (!primary->context)
             return CUDA_ERROR_OUT_OF_MEMORY;
         primary->context->primary = true;

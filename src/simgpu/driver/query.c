@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda/entry_points.h"
+#include "simgpu/device/cuda_release.h"
 #include "simgpu/device/profile.h"
 #include "simgpu/driver/resolve.h"
 #include "simgpu/driver/sim.h"
@@ -11,7 +12,7 @@
 CUresult cuDriverGetVersion(int *version)
 {
     SIM_REQUIRE(version);
-    *version = CUDA_VERSION;
+    *version = cuda_release()->number;
     return CUDA_SUCCESS;
 }
 

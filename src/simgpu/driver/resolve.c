@@ -12,6 +12,7 @@
 #undef CUDA_ENTRY
 
 #include "simgpu/device/constants.h"
+#include "simgpu/device/cuda_release.h"
 #include "simgpu/driver/resolve.h"
 
 /* Another address for each entry point, as cuGetProcAddress may give: code that jumps to the exported function. The
@@ -40,13 +41,23 @@ static CUresult (*const addresses[CUDA_ENTRY_COUNT])(void) = {
 #undef CUDA_ENTRY
 };
 
+/* A driver has the names and forms of its own release and of those before: others it does not know at all. */
+static int find(const char *name, int version, cuuint64_t flags)
+{
+    int newest = cuda_release()->number;
+    int row = cuda_entry_resolve(name, version < newest ? version : newest, flags);
+    if (row == CUDA_ENTRY_TOO_NEW && cuda_entry_resolve(name, newest, flags) < 0)
+        return CUDA_ENTRY_UNKNOWN;
+    return row;
+}
+
 CUresult resolve_entry(const char *name, void **address, int version, cuuint64_t flags,
                        CUdriverProcAddressQueryResult *status)
 {
     const cuuint64_t both = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     if (!name || !address || (flags & ~both) != 0 || flags == both)
         return CUDA_ERROR_INVALID_VALUE;
-    int row = cuda_entry_resolve(name, version, flags);
+    int row = find(name, version, flags);
     if (status)
         *status = row >= 0                    ? CU_GET_PROC_ADDRESS_SUCCESS
                   : row == CUDA_ENTRY_TOO_NEW ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "cuda/uuid.h"
 #include "simgpu/device/costs.h"
+#include "simgpu/device/cuda_release.h"
 #include "simgpu/device/device.h"
 #include "simgpu/device/profile.h"
 
@@ -131,29 +132,36 @@ nvmlReturn_t nvml_answer_text(const char *text, char *buffer, unsigned int lengt
     return NVML_SUCCESS;
 }
 
-const char *nvml_driver_version(void)
+const char *nvml_driver_version(char text[static NVML_VERSION_TEXT])
 {
     const char *given = secure_getenv("FAKECUDA_DRIVER_VERSION");
-    return given && *given ? given : NVML_SIMULATED_DRIVER_VERSION;
+    if (given && *given)
+        return given;
+    snprintf(text, NVML_VERSION_TEXT, "%u.0-simulated", cuda_release()->branch);
+    return text;
 }
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
+    char text[NVML_VERSION_TEXT];
     TRY_READY();
-    return nvml_answer_text(nvml_driver_version(), version, length);
+    return nvml_answer_text(nvml_driver_version(text), version, length);
 }
 
 /* The versions of the library and of CUDA can be asked for without nvmlInit. */
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
-    return nvml_answer_text(NVML_SIMULATED_NVML_VERSION, version, length);
+    char text[NVML_VERSION_TEXT];
+    const struct cuda_release *release = cuda_release();
+    snprintf(text, sizeof(text), "%d.%u.0-simulated", release->number / 1000, release->branch);
+    return nvml_answer_text(text, version, length);
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
     if (!version)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *version = NVML_SIMULATED_CUDA_VERSION;
+    *version = cuda_release()->number;
     return NVML_SUCCESS;
 }
 

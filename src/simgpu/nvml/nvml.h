@@ -4,10 +4,6 @@
 
 #include "cuda/nvml.h"
 
-#define NVML_SIMULATED_DRIVER_VERSION "580.0-simulated"
-#define NVML_SIMULATED_NVML_VERSION "13.580.0-simulated"
-#define NVML_SIMULATED_CUDA_VERSION 13000
-
 #pragma GCC visibility push(default)
 
 nvmlReturn_t nvmlInit(void);

@@ -19,8 +19,9 @@ nvmlReturn_t nvml_find_card(nvmlDevice_t device, unsigned *gpu);
 
 nvmlDevice_t nvml_handle(unsigned gpu);
 
-/* FAKECUDA_DRIVER_VERSION, "535.54.03"; without it today's. */
-const char *nvml_driver_version(void);
+/* FAKECUDA_DRIVER_VERSION, "535.54.03"; without it, that of the branch which came with the CUDA version: "580.0-simulated". */
+#define NVML_VERSION_TEXT 32
+const char *nvml_driver_version(char text[static NVML_VERSION_TEXT]);
 
 #define TRY_FIND(device, gpu)                                                                                \
     do {                                                                                                     \

@@ -142,7 +142,8 @@ struct driver_version {
 static struct driver_version driver_version(void)
 {
     struct driver_version version = {0, 0};
-    if (sscanf(nvml_driver_version(), "%u.%u", &version.major, &version.minor) < 1)
+    char text[NVML_VERSION_TEXT];
+    if (sscanf(nvml_driver_version(text), "%u.%u", &version.major, &version.minor) < 1)
         version.major = UINT_MAX;
     return version;
 }
