@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "simgpu/device/profile.h"
+#include "simgpu/memory/shared_fabric.h"
 #include "simgpu/memory/vmm.h"
 
 #define GRANULARITY_BYTES (UINT64_C(2) << 20) /* both the least and what is recommended (measure) */
@@ -62,9 +63,7 @@ static CUresult properties_check(const CUmulticastObjectProp *properties)
         return CUDA_ERROR_NOT_SUPPORTED;
     SIM_REQUIRE(properties && properties->flags == 0 && properties->size > 0);
     SIM_REQUIRE(properties->numDevices > 0 && properties->numDevices <= device_parameters().gpu_count);
-    return properties->handleTypes & ~(unsigned long long)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-               ? CUDA_ERROR_NOT_SUPPORTED
-               : CUDA_SUCCESS;
+    return shared_handle_types_check(properties->handleTypes, true);
 }
 
 CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *properties,
@@ -96,6 +95,7 @@ struct handle *multicast_join(int fd)
     handle->properties.requestedHandleTypes = (CUmemAllocationHandleType)team->handle_types;
     handle->bytes = team->object_bytes;
     handle->references = 1;
+    handle->fabric = -1;
     handle->fd = fd;
     atomic_store(&handle->kind, SIM_HANDLE);
     return handle;

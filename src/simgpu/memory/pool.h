@@ -22,6 +22,7 @@ struct CUmemPoolHandle_st {
     bool is_imported;  /* stands for another process's pool: takes nothing itself */
     int exporter_heap; /* then, under the lock: where the exporter's memory lies; -1 once destroyed */
     uint64_t exporter_pool;
+    int fabric; /* what its fabric handle names (shared_fabric.h), under the lock; -1: nothing yet */
     CUmemoryPool next;
 
     pthread_mutex_t lock; /* of all below */
@@ -64,5 +65,5 @@ void pool_trim(CUmemoryPool pool, uint64_t keep_bytes);
 bool pool_share_leave(CUmemoryPool pool, const struct memory_allocation *allocation);
 /* Free what was imported; false if no imported pointer is this one. */
 bool pool_import_free(uint64_t pointer);
-/* No more pointers are imported into a destroyed pool. Under its lock. */
-void pool_import_end(CUmemoryPool pool);
+/* The pool is destroyed: nobody imports it any more, and no pointers into it. Under its lock. */
+void pool_share_end(CUmemoryPool pool);

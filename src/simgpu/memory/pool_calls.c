@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "simgpu/memory/shared_fabric.h"
+
 /* A place that has a default pool and a current one. */
 enum slot {
     SLOT_DEVICE,                              /* one for each GPU */
@@ -42,6 +44,7 @@ CUmemoryPool pool_make(const CUmemPoolProps *properties, enum pool_place place, 
     pool->properties = *properties;
     pool->place = place;
     pool->gpu = gpu;
+    pool->fabric = -1;
     pool->reuse_event = pool->reuse_opportunistic = pool->reuse_internal = 1;
     pthread_mutex_init(&pool->lock, NULL);
     atomic_store(&pool->kind, SIM_POOL);
@@ -207,9 +210,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool_out, const CUmemPoolProps *propertie
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pool_out && properties);
     SIM_TRY(place_of(&properties->location, properties->allocType, &place, &gpu, &slot));
-    const unsigned known_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if ((unsigned)properties->handleTypes & ~known_types)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    SIM_TRY(shared_handle_types_check((unsigned)properties->handleTypes, place == POOL_ON_DEVICE));
     SIM_REQUIRE(properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE || place != POOL_MANAGED);
     CUmemoryPool pool = pool_make(properties, place, gpu);
     if (!pool)
@@ -234,7 +235,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     pthread_mutex_unlock(&pools_lock);
     pthread_mutex_lock(&pool->lock);
     pool->is_destroyed = true;
-    pool_import_end(pool);
+    pool_share_end(pool);
     pool_trim(pool, 0);
     pthread_mutex_unlock(&pool->lock);
     return CUDA_SUCCESS;

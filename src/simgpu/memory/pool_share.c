@@ -1,7 +1,7 @@
-/* pool_share.c - memory of pools that goes to other processes: a pool as a descriptor, then its pointers one
- * by one.
+/* pool_share.c - memory of pools that goes to other processes: a pool as a descriptor or a fabric handle, then
+ * its pointers one by one.
  *
- * The descriptor brings the exporter's heap, so that pointers can be imported as long as their memory is
+ * Either brings the exporter's heap, so that pointers can be imported as long as their memory is
  * there, and holds no memory itself. Each exported allocation is a share (device.h), of the bytes that it
  * uses in its pool: counted once, however many have imported it. As on a card, whole blocks are mapped, so
  * that neighbours of small allocations can be seen. Pools of host memory go the same way: their shares have
@@ -15,7 +15,7 @@
 
 #include "simgpu/memory/heap.h"
 #include "simgpu/memory/pool.h"
-#include "simgpu/memory/shared_descriptor.h"
+#include "simgpu/memory/shared_fabric.h"
 
 #define POINTER_MAGIC 0x6770706fu
 
@@ -48,18 +48,12 @@ static uint64_t inode_of(int fd)
     return fstat(fd, &file) == 0 ? (uint64_t)file.st_ino : 0;
 }
 
-static CUresult check_type(CUmemAllocationHandleType type)
+/* Whether a pool was made for going to other processes; by this type, if it is not NONE. */
+static CUresult check_exportable(CUmemoryPool pool, CUmemAllocationHandleType type)
 {
-    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_SUCCESS;
-    return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-/* Whether a pool was made for going to other processes. */
-static CUresult check_exportable(CUmemoryPool pool)
-{
+    unsigned types = (unsigned)pool->properties.handleTypes;
     SIM_REQUIRE(!pool->is_imported);
-    SIM_REQUIRE(pool->properties.handleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    SIM_REQUIRE(type == CU_MEM_HANDLE_TYPE_NONE ? types != 0 : (types & (unsigned)type) != 0);
     return CUDA_SUCCESS; /* and not of managed memory: those have no handle types (pool_calls.c) */
 }
 
@@ -71,24 +65,49 @@ static uint64_t share_bytes(CUmemoryPool pool, uint64_t bytes)
 
 /* --- Pools ----------------------------------------------------------------------------------------- */
 
+static struct shared_descriptor described(CUmemoryPool pool)
+{
+    return (struct shared_descriptor){.magic = SHARED_DESCRIPTOR_MAGIC,
+                                      .kind = SHARED_DESCRIPTOR_POOL,
+                                      .gpu = pool->gpu,
+                                      .is_device = pool->place == POOL_ON_DEVICE,
+                                      .pool = (uint64_t)(uintptr_t)pool,
+                                      .pool_properties = pool->properties};
+}
+
+/* The same handle each time. */
+static CUresult export_fabric(unsigned char *fabric, CUmemoryPool pool)
+{
+    const struct shared_descriptor what = described(pool);
+    pthread_mutex_lock(&pool->lock);
+    if (pool->fabric < 0)
+        pool->fabric = shared_fabric_make(&what, heap_descriptor());
+    int file = pool->fabric;
+    if (file >= 0)
+        shared_fabric_name(file, fabric);
+    pthread_mutex_unlock(&pool->lock);
+    return file >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+static CUresult export_descriptor(int *shareable, CUmemoryPool pool)
+{
+    const struct shared_descriptor what = described(pool);
+    int fd = shared_descriptor_make(&what, heap_descriptor(), -1);
+    if (fd < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    *shareable = fd;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
                                           unsigned long long flags)
 {
     SIM_TRY(pool_check(pool));
     SIM_REQUIRE(shareable && flags == 0);
-    SIM_TRY(check_type(type));
-    SIM_TRY(check_exportable(pool));
-    const struct shared_descriptor what = {.magic = SHARED_DESCRIPTOR_MAGIC,
-                                           .kind = SHARED_DESCRIPTOR_POOL,
-                                           .gpu = pool->gpu,
-                                           .is_device = pool->place == POOL_ON_DEVICE,
-                                           .pool = (uint64_t)(uintptr_t)pool,
-                                           .pool_properties = pool->properties};
-    int fd = shared_descriptor_make(&what, heap_descriptor(), -1);
-    if (fd < 0)
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    *(int *)shareable = fd;
-    return CUDA_SUCCESS;
+    SIM_TRY(shared_handle_type_check(type));
+    SIM_TRY(check_exportable(pool, type));
+    return type == CU_MEM_HANDLE_TYPE_FABRIC ? export_fabric(shareable, pool)
+                                             : export_descriptor(shareable, pool);
 }
 
 /* Keeps `heap` when it succeeds. */
@@ -122,9 +141,11 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
     int heap = -1, token = -1;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(pool && flags == 0);
-    SIM_TRY(check_type(type));
-    SIM_REQUIRE(
-        shared_descriptor_read((int)(intptr_t)shareable, &what, &heap, &token)); /* the descriptor (cuda.h) */
+    SIM_TRY(shared_handle_type_check(type));
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        SIM_REQUIRE(shareable && shared_fabric_read(shareable, &what, &heap));
+    else /* the pointer is the descriptor (cuda.h) */
+        SIM_REQUIRE(shared_descriptor_read((int)(intptr_t)shareable, &what, &heap, &token));
     if (token >= 0)
         close(token);
     CUresult result = import_pool(pool, &what, heap);
@@ -133,8 +154,11 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
     return result;
 }
 
-void pool_import_end(CUmemoryPool pool)
+void pool_share_end(CUmemoryPool pool)
 {
+    if (pool->fabric >= 0)
+        close(pool->fabric);
+    pool->fabric = -1;
     if (!pool->is_imported)
         return;
     close(pool->exporter_heap);
@@ -176,7 +200,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data_out, CUdeviceptr po
     SIM_TRY(sim_ready());
     SIM_REQUIRE(data_out && memory_find(pointer, &allocation) && allocation.kind == MEMORY_POOL);
     CUmemoryPool pool = allocation.owner;
-    SIM_TRY(check_exportable(pool));
+    SIM_TRY(check_exportable(pool, CU_MEM_HANDLE_TYPE_NONE));
     pthread_mutex_lock(&pool->lock);
     CUresult result = export_pointer(&data, pool, pointer);
     pthread_mutex_unlock(&pool->lock);

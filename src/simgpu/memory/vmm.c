@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
+#include "simgpu/memory/shared_fabric.h"
 #include "simgpu/memory/vmm.h"
 #include "simgpu/time/execution.h"
 
@@ -124,16 +125,16 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t bytes,
     SIM_TRY(sim_ready());
     SIM_REQUIRE(handle_out && bytes > 0 && is_granular(bytes) && flags == 0);
     SIM_TRY(properties_check(properties));
-    const unsigned known_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if ((unsigned)properties->requestedHandleTypes & ~known_types)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    bool is_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    SIM_TRY(shared_handle_types_check((unsigned)properties->requestedHandleTypes, is_device));
     struct handle *handle = calloc(1, sizeof(*handle));
     if (!handle)
         return CUDA_ERROR_OUT_OF_MEMORY;
     handle->properties = *properties;
-    handle->is_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    handle->is_device = is_device;
     handle->gpu = handle->is_device ? simulator.visible[properties->location.id] : 0;
     handle->bytes = bytes;
+    handle->fabric = -1;
     handle->references = 1;
     if (handle->is_device && !device_charge(handle->gpu, bytes)) {
         free(handle);
@@ -167,6 +168,8 @@ void handle_settle(struct handle *handle)
         return;
     atomic_store(&handle->kind, SIM_DESTROYED);
     close(handle->fd);
+    if (handle->fabric >= 0)
+        close(handle->fabric);
     if (handle->multicast)
         multicast_end(handle);
     if (handle->share)

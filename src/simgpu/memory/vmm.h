@@ -17,6 +17,7 @@ struct handle {
     int fd;                      /* the memory; of a multicast object its team */
     struct multicast *multicast; /* NULL: it is memory (multicast.c) */
     struct device_share *share;  /* once other processes can have it */
+    int fabric;                  /* what its fabric handle names (shared_fabric.h); -1: nothing yet */
     unsigned references, mappings;
 };
 

@@ -1,9 +1,10 @@
-/* vmm_share.c - physical memory and multicast objects that go to other processes through descriptors. */
+/* vmm_share.c - physical memory and multicast objects that go to other processes, through descriptors or
+ * fabric handles. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "simgpu/memory/shared_descriptor.h"
+#include "simgpu/memory/shared_fabric.h"
 #include "simgpu/memory/vmm.h"
 
 bool handle_share(struct handle *handle)
@@ -13,12 +14,9 @@ bool handle_share(struct handle *handle)
     return !handle->is_device || handle->share;
 }
 
-static CUresult export(int *fd, struct handle *handle)
+/* What another process is told of the memory. */
+static struct shared_descriptor described(const struct handle *handle)
 {
-    SIM_REQUIRE(handle && handle->references > 0);
-    SIM_REQUIRE(handle->properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (!handle_share(handle))
-        return CUDA_ERROR_OUT_OF_MEMORY;
     struct shared_descriptor what = {.magic = SHARED_DESCRIPTOR_MAGIC,
                                      .kind = handle->multicast ? SHARED_DESCRIPTOR_MULTICAST
                                                                : SHARED_DESCRIPTOR_MEMORY,
@@ -30,6 +28,24 @@ static CUresult export(int *fd, struct handle *handle)
         what.share_index = handle->share->index;
         what.share_generation = handle->share->generation;
     }
+    return what;
+}
+
+/* The same handle each time. */
+static CUresult export_fabric(unsigned char *fabric, struct handle *handle)
+{
+    const struct shared_descriptor what = described(handle);
+    if (handle->fabric < 0)
+        handle->fabric = shared_fabric_make(&what, handle->fd);
+    if (handle->fabric < 0)
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    shared_fabric_name(handle->fabric, fabric);
+    return CUDA_SUCCESS;
+}
+
+static CUresult export_descriptor(int *fd, const struct handle *handle)
+{
+    const struct shared_descriptor what = described(handle);
     int made = shared_descriptor_make(&what, handle->fd, handle->share ? handle->share->token : -1);
     if (made < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
@@ -37,15 +53,24 @@ static CUresult export(int *fd, struct handle *handle)
     return CUDA_SUCCESS;
 }
 
+static CUresult export(void *shareable, struct handle *handle, CUmemAllocationHandleType type)
+{
+    SIM_REQUIRE(handle && handle->references > 0);
+    SIM_REQUIRE((unsigned)handle->properties.requestedHandleTypes & (unsigned)type);
+    if (!handle_share(handle))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return type == CU_MEM_HANDLE_TYPE_FABRIC ? export_fabric(shareable, handle)
+                                             : export_descriptor(shareable, handle);
+}
+
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle value,
                                       CUmemAllocationHandleType type, unsigned long long flags)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(shareable && flags == 0);
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    SIM_TRY(shared_handle_type_check(type));
     pthread_mutex_lock(&vmm_lock);
-    CUresult result = export(shareable, handle_of(value));
+    CUresult result = export(shareable, handle_of(value), type);
     pthread_mutex_unlock(&vmm_lock);
     return result;
 }
@@ -78,6 +103,7 @@ static CUresult import_read(const struct shared_descriptor *what, int memory, st
     handle->is_device = what->is_device;
     handle->gpu = what->gpu;
     handle->bytes = what->bytes;
+    handle->fabric = -1;
     handle->references = 1;
     if (what->is_device) {
         handle->properties.location.id = ordinal;
@@ -106,15 +132,29 @@ CUresult handle_import(int fd, struct handle **handle)
     return result;
 }
 
+static CUresult import_fabric(const unsigned char *fabric, struct handle **handle)
+{
+    struct shared_descriptor what;
+    int memory = -1;
+    SIM_REQUIRE(fabric && shared_fabric_read(fabric, &what, &memory));
+    CUresult result = import_read(&what, memory, handle);
+    if (result != CUDA_SUCCESS)
+        close(memory);
+    return result;
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *value, void *shareable,
                                         CUmemAllocationHandleType type)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(value);
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return type == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    SIM_TRY(shared_handle_type_check(type));
     struct handle *handle;
-    SIM_TRY(handle_import((int)(intptr_t)shareable, &handle)); /* the descriptor is the pointer (cuda.h) */
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
+        SIM_TRY(import_fabric(shareable, &handle));
+    else
+        SIM_TRY(
+            handle_import((int)(intptr_t)shareable, &handle)); /* the descriptor is the pointer (cuda.h) */
     *value = (CUmemGenericAllocationHandle)(uintptr_t)handle;
     return CUDA_SUCCESS;
 }
