@@ -379,12 +379,12 @@ typedef enum CUmoduleLoadingMode_enum {
     CU_MODULE_LAZY_LOADING = 2,
 } CUmoduleLoadingMode;
 
-typedef unsigned int CUjit_option;   /* enum CUjit_option_enum */
-enum { /* those of CUjit_option that are about logs */
-    CU_JIT_INFO_LOG_BUFFER = 3,
-    CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES = 4,
-    CU_JIT_ERROR_LOG_BUFFER = 5,
-    CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
+typedef unsigned int CUjit_option; /* enum CUjit_option_enum */
+enum {                             /* those of CUjit_option that are about logs */
+       CU_JIT_INFO_LOG_BUFFER = 3,
+       CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES = 4,
+       CU_JIT_ERROR_LOG_BUFFER = 5,
+       CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
 };
 typedef unsigned int CUjitInputType; /* enum CUjitInputType_enum */
 
@@ -409,6 +409,15 @@ typedef struct CUmemLocation_st {
     CUmemLocationType type;
     int id; /* a device ordinal, or a NUMA node */
 } CUmemLocation;
+
+typedef enum CUmemAllocationCompType_enum {
+    CU_MEM_ALLOCATION_COMP_NONE = 0,
+    CU_MEM_ALLOCATION_COMP_GENERIC = 1,
+} CUmemAllocationCompType;
+
+#define CU_MEM_CREATE_USAGE_TILE_POOL 0x1
+#define CU_MEM_CREATE_USAGE_HW_DECOMPRESS 0x2
+#define CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS 0x2
 
 typedef struct CUmemAllocationProp_st {
     CUmemAllocationType type;

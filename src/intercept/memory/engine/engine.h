@@ -31,11 +31,17 @@ struct engine_vmm {
     CUresult (*properties)(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle);
     /* Whether the engine can take this memory off the card. */
     bool (*moves)(CUmemGenericAllocationHandle handle);
+    /* The same. What was exported stays where it is from now on. May wait at the gate. */
+    CUresult (*export)(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                       unsigned long long flags);
     /* Another process or device gets access to the memory, so it stays where it is from now on. Replaces the
      * program's handle by the driver's. Both functions may wait at the gate. */
     CUresult (*pin)(CUmemGenericAllocationHandle *handle, enum wire_stays why);
     void (*pin_range)(CUdeviceptr address, size_t bytes,
                       enum wire_stays why); /* all allocations that lie there */
+    /* Nobody got access after all, since the driver refused. `handle` is the program's. */
+    void (*unpin)(CUmemGenericAllocationHandle handle, enum wire_stays why);
+    void (*unpin_range)(CUdeviceptr address, size_t bytes, enum wire_stays why);
     /* cuPointerSetAttribute, for the whole allocation. */
     CUresult (*set_attribute)(const void *value, CUpointer_attribute which, CUdeviceptr address);
 };

@@ -43,10 +43,10 @@ struct extent {
     uint32_t pool; /* number of the pool whose addresses these are (swap_pool.h); 0: the extent has its own */
     /* There is physical memory mapped behind it. */
     bool is_resident;
-    /* Another process or device holds the physical memory too, or may look at it where it is: it stays on the card
-     * for good. */
+    /* Another process or device holds the physical memory too, or may look at it where it is: it stays on the card.
+     * And how often it was pinned, by why. */
     bool is_pinned;
-    enum wire_stays pinned_by; /* while it is pinned */
+    uint16_t pins[WIRE_STAYS_COUNT];
     /* Its process is evicted, and it is still on the card: no context could take it off. */
     bool is_stuck;
     /* It was handed out by legacy IPC, under this number (descriptors.h). */

@@ -141,6 +141,12 @@ static bool plain_moves(CUmemGenericAllocationHandle handle)
     return false;
 }
 
+static CUresult plain_export(void *shareable, CUmemGenericAllocationHandle handle,
+                             CUmemAllocationHandleType type, unsigned long long flags)
+{
+    return real(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+}
+
 static CUresult plain_pin(CUmemGenericAllocationHandle *handle, enum wire_stays why)
 {
     (void)handle;
@@ -148,11 +154,17 @@ static CUresult plain_pin(CUmemGenericAllocationHandle *handle, enum wire_stays 
     return CUDA_SUCCESS;
 }
 
-static void plain_pin_range(CUdeviceptr address, size_t bytes, enum wire_stays why)
+static void plain_do_nothing_in_range(CUdeviceptr address, size_t bytes, enum wire_stays why)
 {
     (void)why;
     (void)address;
     (void)bytes;
+}
+
+static void plain_unpin(CUmemGenericAllocationHandle handle, enum wire_stays why)
+{
+    (void)handle;
+    (void)why;
 }
 
 static CUresult plain_set_attribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
@@ -170,8 +182,11 @@ const struct engine_vmm plain_vmm = {
     .retain = plain_retain,
     .properties = plain_properties,
     .moves = plain_moves,
+    .export = plain_export,
     .pin = plain_pin,
-    .pin_range = plain_pin_range,
+    .pin_range = plain_do_nothing_in_range,
+    .unpin = plain_unpin,
+    .unpin_range = plain_do_nothing_in_range,
     .set_attribute = plain_set_attribute,
 };
 

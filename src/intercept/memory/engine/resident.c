@@ -121,12 +121,21 @@ CUresult extent_leave_card(struct extent *extent)
     return CUDA_SUCCESS;
 }
 
+/* The first reason for which it is pinned; WIRE_STAYS_COUNT: it is not. */
+static unsigned why_pinned(const struct extent *extent)
+{
+    unsigned why = 0;
+    while (why < WIRE_STAYS_COUNT && !extent->pins[why])
+        why++;
+    return why;
+}
+
 void extent_count(const struct extent *extent, bool is_there)
 {
     _Atomic uint64_t *sum =
         extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
     if (extent->is_pinned || extent->is_stuck)
-        sum = &swap_state()->pinned_bytes[extent->is_pinned ? extent->pinned_by : WIRE_STAYS_STUCK];
+        sum = &swap_state()->pinned_bytes[extent->is_pinned ? why_pinned(extent) : WIRE_STAYS_STUCK];
     uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
     atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
                           memory_order_relaxed);
@@ -143,10 +152,21 @@ void extent_pin(struct extent *extent, enum wire_stays why)
 {
     extent_count(extent, false);
     extent->is_pinned = true;
-    extent->pinned_by = why;
+    if (extent->pins[why] < UINT16_MAX)
+        extent->pins[why]++;
     extent_count(extent, true);
     if (extent->is_resident)
         extent_give_up_place(extent);
+}
+
+void extent_unpin(struct extent *extent, enum wire_stays why)
+{
+    if (!extent->pins[why] || extent->pins[why] == UINT16_MAX) /* so often that nobody knows how often */
+        return;
+    extent_count(extent, false);
+    extent->pins[why]--;
+    extent->is_pinned = why_pinned(extent) < WIRE_STAYS_COUNT;
+    extent_count(extent, true);
 }
 
 /* --- Ending extents -------------------------------------------------------------------------------- */

@@ -31,8 +31,9 @@ CUresult extent_open_to_peers(const struct extent *extent);
 /* Add an extent to the sums of bytes, as it is now; or take it out of them. */
 void extent_count(const struct extent *extent, bool is_there);
 
-/* From now on the extent stays on the card, where it is. */
+/* From now on the extent stays on the card, where it is. And: what it was pinned for did not happen. */
 void extent_pin(struct extent *extent, enum wire_stays why);
+void extent_unpin(struct extent *extent, enum wire_stays why);
 
 /* Give back its place in the arena, if it has one. */
 void extent_give_up_place(struct extent *extent);

@@ -13,7 +13,8 @@
 
 /* --- Mappings of the program (mappings.h) ---------------------------------------------------------- */
 
-#define ACCESS_MAX 33u /* GPUs, and the host, that a mapping is open to */
+#define ACCESS_MAX 33u   /* GPUs, and the host, that a mapping is open to */
+#define ACCEPTED_MAX 16u /* programs ask for memory of one or two kinds on each GPU */
 
 struct mapping {
     uint64_t address, bytes;
@@ -28,6 +29,9 @@ struct program {
     struct mapping *table; /* of MAPPINGS_MAX; pages that nobody touches cost nothing */
     uint32_t end, spare;   /* as in struct extents */
     uint32_t made_count;   /* how many handles were made */
+    /* Properties that the driver has made memory with, the latest ACCEPTED_MAX; how many there were in all. */
+    CUmemAllocationProp accepted[ACCEPTED_MAX];
+    uint64_t accepted_count;
     struct ranges by_address, reserved;
     struct ranges others; /* where the program mapped memory that does not move: the host's, or imported */
 };

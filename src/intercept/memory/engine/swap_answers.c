@@ -53,13 +53,14 @@ static bool find_under_lock(CUdeviceptr *address, struct place *place)
                                 .pool = pools.pool};
     const struct mapping *mapping = found ? NULL : mapping_look_up(*address);
     if (mapping)
-        *place =
-            (struct place){.base = mapping->address,
-                           .bytes = mapping->bytes,
-                           .device = mapping_extent(mapping)->device,
-                           .is_resident = mapping_extent(mapping)->is_resident,
-                           .is_mapping = true,
-                           .handle_types = mapping_extent(mapping)->program.properties.requestedHandleTypes};
+        *place = (struct place){
+            .base = mapping->address,
+            .bytes = mapping->bytes,
+            .device = mapping_extent(mapping)->device,
+            .is_resident = mapping_extent(mapping)->is_resident,
+            .is_mapping = true,
+            .is_for_rdma = mapping_extent(mapping)->program.properties.allocFlags.gpuDirectRDMACapable,
+            .handle_types = mapping_extent(mapping)->program.properties.requestedHandleTypes};
     struct ipc_place opened;
     bool is_opened = !found && !mapping && swap_ipc_find(*address, &opened);
     if (is_opened)

@@ -13,6 +13,8 @@
 
 /* Not a handle. The driver gets it in place of one of our handles that is not valid any more, and answers for it. */
 #define NO_HANDLE ((CUmemGenericAllocationHandle)0)
+#define HANDLE_TYPES_THAT_MOVE                                                                               \
+    (unsigned)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC)
 /* A handle: a tag in the upper 16 bits, how many were made before it, and the index in the table. */
 #define HANDLE_TAG UINT64_C(0x6773)
 #define HANDLE_COUNT_MASK ((UINT64_C(1) << (48 - EXTENTS_BITS)) - 1)
@@ -43,17 +45,76 @@ static struct extent *extent_of_handle(CUmemGenericAllocationHandle handle)
     return extent && extent->is_used && extent->program.handle == handle ? extent : NULL;
 }
 
-/* Whether other physical memory may take its place later. Not for what RDMA may reach, sparse arrays and unknown
- * flags. */
+static bool has_known_flags(const CUmemAllocationProp *properties)
+{
+    const unsigned char none[sizeof(properties->allocFlags.reserved)] = {0};
+    return properties->allocFlags.compressionType <= CU_MEM_ALLOCATION_COMP_GENERIC &&
+           properties->allocFlags.gpuDirectRDMACapable <= 1 &&
+           !(properties->allocFlags.usage & ~CU_MEM_CREATE_USAGE_HW_DECOMPRESS) &&
+           memcmp(properties->allocFlags.reserved, none, sizeof(none)) == 0;
+}
+
+/* Whether other physical memory of the same properties may take its place later. That it could be exported, or that
+ * RDMA could reach it, is no reason against: frameworks ask for both and use them seldom. It is pinned when that
+ * happens. Not for sparse arrays and flags that we do not know. */
 bool program_can_move(const struct allocation *wanted)
 {
     const CUmemAllocationProp *properties = wanted->physical.properties;
     return properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !wanted->physical.flags &&
-           !properties->win32HandleMetaData && !properties->allocFlags.gpuDirectRDMACapable &&
-           !properties->allocFlags.usage &&
-           !((unsigned)properties->requestedHandleTypes &
-             ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+           !properties->win32HandleMetaData && has_known_flags(properties) &&
+           !((unsigned)properties->requestedHandleTypes & ~HANDLE_TYPES_THAT_MOVE);
+}
+
+/* --- What the driver makes -------------------------------------------------------------------------- */
+
+static bool was_accepted(const CUmemAllocationProp *properties)
+{
+    const struct program *all = program();
+    for (uint64_t i = 0; i < ACCEPTED_MAX && i < all->accepted_count; i++)
+        if (memcmp(&all->accepted[i], properties, sizeof(*properties)) == 0)
+            return true;
+    return false;
+}
+
+static void remember_accepted(const CUmemAllocationProp *properties)
+{
+    struct program *all = program();
+    if (!was_accepted(properties))
+        all->accepted[all->accepted_count++ % ACCEPTED_MAX] = *properties;
+}
+
+/* Whether the driver would make such memory, without making it. Else it would refuse when the memory is to come back:
+ * fabric handles need rights, for example. What it has made once it makes again. OUT_OF_MEMORY: the card has no room
+ * to find out. */
+static CUresult check_create(const CUmemAllocationProp *properties, uint64_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    size_t granularity = SWAP_GRANULARITY_BYTES;
+    CUresult result = CUDA_SUCCESS;
+    if (real(cuMemGetAllocationGranularity))
+        result =
+            real(cuMemGetAllocationGranularity)(&granularity, properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result != CUDA_SUCCESS || bytes % granularity || bytes % SWAP_GRANULARITY_BYTES)
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    if (was_accepted(properties))
+        return CUDA_SUCCESS;
+    result = real(cuMemCreate)(&handle, granularity, properties, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    real(cuMemRelease)(handle);
+    remember_accepted(properties);
+    return CUDA_SUCCESS;
+}
+
+/* The driver says whether the memory is compressed, as was wished (cuda.h 13.0, CUmemAllocationProp). */
+static void note_compression(struct extent *made)
+{
+    CUmemAllocationProp told;
+    unsigned char *wished = &made->program.properties.allocFlags.compressionType;
+    if (*wished && real(cuMemGetAllocationPropertiesFromHandle) &&
+        real(cuMemGetAllocationPropertiesFromHandle)(&told, made->handle) == CUDA_SUCCESS)
+        *wished = told.allocFlags.compressionType;
 }
 
 static CUresult create(const struct allocation *wanted, CUmemGenericAllocationHandle *handle)
@@ -62,14 +123,15 @@ static CUresult create(const struct allocation *wanted, CUmemGenericAllocationHa
     struct extent made = {.bytes = wanted->bytes, .device = wanted->device};
     made.program.properties = *wanted->physical.properties;
     made.program.references = 1;
-    if (atomic_load_explicit(&swap->is_evicted, memory_order_relaxed)) {
-        if (wanted->bytes % SWAP_GRANULARITY_BYTES)
-            return CUDA_ERROR_INVALID_VALUE;
-    } else {
-        CUresult result = real(cuMemCreate)(&made.handle, made.bytes, &made.program.properties, 0);
-        if (result != CUDA_SUCCESS)
-            return result;
-        made.is_resident = true;
+    made.is_resident = !atomic_load_explicit(&swap->is_evicted, memory_order_relaxed);
+    CUresult result = made.is_resident
+                          ? real(cuMemCreate)(&made.handle, made.bytes, &made.program.properties, 0)
+                          : check_create(&made.program.properties, made.bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (made.is_resident) {
+        remember_accepted(&made.program.properties);
+        note_compression(&made);
     }
     struct extent *extent = extents_add(&swap->extents, &made);
     if (!extent) {
@@ -387,6 +449,22 @@ void program_lock_when_back(void)
     }
 }
 
+static CUresult program_export(void *shareable, CUmemGenericAllocationHandle handle,
+                               CUmemAllocationHandleType type, unsigned long long flags)
+{
+    if (!program_is_handle(handle))
+        return real(cuMemExportToShareableHandle)(shareable, handle, type, flags);
+    program_lock_when_back();
+    struct extent *extent = extent_of_handle(handle);
+    bool is_held = extent && extent->program.references;
+    CUresult result =
+        real(cuMemExportToShareableHandle)(shareable, is_held ? extent->handle : NO_HANDLE, type, flags);
+    if (is_held && result == CUDA_SUCCESS)
+        extent_pin(extent, WIRE_STAYS_EXPORTED);
+    guard_unlock(&swap_state()->lock);
+    return result;
+}
+
 static CUresult program_pin(CUmemGenericAllocationHandle *handle, enum wire_stays why)
 {
     if (!program_is_handle(*handle))
@@ -402,6 +480,17 @@ static CUresult program_pin(CUmemGenericAllocationHandle *handle, enum wire_stay
     }
     guard_unlock(&swap_state()->lock);
     return CUDA_SUCCESS;
+}
+
+static void program_unpin(CUmemGenericAllocationHandle handle, enum wire_stays why)
+{
+    if (!program_is_handle(handle))
+        return;
+    guard_lock(&swap_state()->lock);
+    struct extent *extent = extent_of_handle(handle);
+    if (extent)
+        extent_unpin(extent, why);
+    guard_unlock(&swap_state()->lock);
 }
 
 static bool is_ours(uint64_t address, uint64_t bytes)
@@ -425,14 +514,16 @@ static struct range allocation_around(uint64_t address)
     return (struct range){.begin = address, .bytes = 1};
 }
 
-static void pin_all_in(uint64_t address, uint64_t bytes, enum wire_stays why)
+/* `change` is extent_pin() or extent_unpin(). */
+static void change_all_in(uint64_t address, uint64_t bytes, enum wire_stays why,
+                          void (*change)(struct extent *, enum wire_stays))
 {
     struct range range;
     for (uint64_t at = address; at - address < bytes;) {
         const struct mapping *mapping = mapping_find(at);
         struct extent *extent = mapping ? mapping_extent(mapping) : extents_find(&swap_state()->extents, at);
         if (extent)
-            extent_pin(extent, why);
+            change(extent, why);
         uint64_t next = at;
         if (mapping)
             next = mapping->address + mapping->bytes;
@@ -446,14 +537,35 @@ static void pin_all_in(uint64_t address, uint64_t bytes, enum wire_stays why)
     }
 }
 
-/* Whoever reaches a part of an allocation may be given the rest without another call, so all of it is pinned. */
+/* Under the lock. Whoever reaches a part of an allocation may be given the rest without another call, so all of it is
+ * pinned. */
+static void change_allocations(CUdeviceptr address, size_t bytes, enum wire_stays why,
+                               void (*change)(struct extent *, enum wire_stays))
+{
+    struct range first = allocation_around(address), last = allocation_around(address + bytes - 1);
+    change_all_in(first.begin, last.begin + last.bytes - first.begin, why, change);
+}
+
+static bool has_ours(CUdeviceptr address, size_t bytes)
+{
+    return has_area() && address && bytes && address + bytes >= address && is_ours(address, bytes);
+}
+
 static void program_pin_range(CUdeviceptr address, size_t bytes, enum wire_stays why)
 {
-    if (!has_area() || !address || !bytes || address + bytes < address || !is_ours(address, bytes))
+    if (!has_ours(address, bytes))
         return;
     program_lock_when_back();
-    struct range first = allocation_around(address), last = allocation_around(address + bytes - 1);
-    pin_all_in(first.begin, last.begin + last.bytes - first.begin, why);
+    change_allocations(address, bytes, why, extent_pin);
+    guard_unlock(&swap_state()->lock);
+}
+
+static void program_unpin_range(CUdeviceptr address, size_t bytes, enum wire_stays why)
+{
+    if (!has_ours(address, bytes))
+        return;
+    guard_lock(&swap_state()->lock);
+    change_allocations(address, bytes, why, extent_unpin);
     guard_unlock(&swap_state()->lock);
 }
 
@@ -485,7 +597,10 @@ const struct engine_vmm program_vmm = {
     .retain = program_retain,
     .properties = program_properties,
     .moves = program_is_handle,
+    .export = program_export,
     .pin = program_pin,
     .pin_range = program_pin_range,
+    .unpin = program_unpin,
+    .unpin_range = program_unpin_range,
     .set_attribute = program_set_attribute,
 };

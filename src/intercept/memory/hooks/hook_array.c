@@ -213,17 +213,23 @@ static void follow(const CUarrayMapInfo *info)
 static CUresult map_some(CUresult (*driver)(CUarrayMapInfo *, unsigned int, CUstream), CUarrayMapInfo *infos,
                          unsigned int count, CUstream stream)
 {
+    const struct engine_vmm *vmm = engine_of_process()->vmm;
     CUmemGenericAllocationHandle programs[PARTS_AT_ONCE];
+    bool is_pinned[PARTS_AT_ONCE];
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < count; i++) {
         programs[i] = infos[i].memHandle.memHandle;
-        if (infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP && result == CUDA_SUCCESS)
-            result = engine_of_process()->vmm->pin(&infos[i].memHandle.memHandle, WIRE_STAYS_BOUND);
+        is_pinned[i] = infos[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP && result == CUDA_SUCCESS;
+        if (is_pinned[i])
+            result = vmm->pin(&infos[i].memHandle.memHandle, WIRE_STAYS_BOUND);
     }
     if (result == CUDA_SUCCESS)
         result = driver(infos, count, stream);
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         infos[i].memHandle.memHandle = programs[i];
+        if (is_pinned[i] && result != CUDA_SUCCESS)
+            vmm->unpin(programs[i], WIRE_STAYS_BOUND);
+    }
     return result;
 }
 

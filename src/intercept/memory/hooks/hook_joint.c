@@ -88,10 +88,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
                                       CUmemAllocationHandleType type, unsigned long long flags)
 {
     real_needed(cuMemExportToShareableHandle);
-    CUmemGenericAllocationHandle drivers = handle;
-    CUresult result = engine_of_process()->vmm->pin(&drivers, WIRE_STAYS_EXPORTED);
-    if (result == CUDA_SUCCESS)
-        result = real(cuMemExportToShareableHandle)(shareable, drivers, type, flags);
+    CUresult result = engine_of_process()->vmm->export(shareable, handle, type, flags);
     bool is_its_own;
     if (result != CUDA_SUCCESS || !shareable)
         return result;

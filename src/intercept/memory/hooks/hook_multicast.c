@@ -48,9 +48,14 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t object_o
     uint64_t number = charge_has_any() ? physical_of_handle(memory) : 0;
     if (number && !physical_charge_import(number, memory_offset + bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = engine_of_process()->vmm->pin(&memory, WIRE_STAYS_BOUND);
-    if (result == CUDA_SUCCESS)
-        result = real(cuMulticastBindMem)(object, object_offset, memory, memory_offset, bytes, flags);
+    const struct engine_vmm *vmm = engine_of_process()->vmm;
+    CUmemGenericAllocationHandle drivers = memory;
+    CUresult result = vmm->pin(&drivers, WIRE_STAYS_BOUND);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real(cuMulticastBindMem)(object, object_offset, drivers, memory_offset, bytes, flags);
+    if (result != CUDA_SUCCESS)
+        vmm->unpin(memory, WIRE_STAYS_BOUND);
     if (result == CUDA_SUCCESS && number)
         bind(object, object_offset, number);
     return result;
@@ -60,8 +65,11 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t object_
                              size_t bytes, unsigned long long flags)
 {
     real_needed(cuMulticastBindAddr);
-    engine_of_process()->vmm->pin_range(address, bytes, WIRE_STAYS_BOUND);
+    const struct engine_vmm *vmm = engine_of_process()->vmm;
+    vmm->pin_range(address, bytes, WIRE_STAYS_BOUND);
     CUresult result = real(cuMulticastBindAddr)(object, object_offset, address, bytes, flags);
+    if (result != CUDA_SUCCESS)
+        vmm->unpin_range(address, bytes, WIRE_STAYS_BOUND);
     if (result == CUDA_SUCCESS && charge_has_any())
         bind(object, object_offset, physical_at(address));
     return result;

@@ -1,4 +1,6 @@
 /* hook_vmm.c - physical memory that the program makes itself and maps where it likes (physical.h). */
+#include <string.h>
+
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/road.h"
@@ -61,7 +63,8 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     return vmm()->properties(properties, handle);
 }
 
-/* For RDMA or another driver, which then reach the memory where it is now. */
+/* For RDMA or another driver, which then reach the memory where it is now. If the driver has no dma-buf, programs
+ * register the memory by nvidia-peermem instead, of which we see nothing. So it stays then too. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long flags)
 {
@@ -70,11 +73,20 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
     return real(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
 }
 
-/* Programs set SYNC_MEMOPS for what RDMA reaches (GPUDirect RDMA documentation). */
+static bool is_set(const void *value)
+{
+    unsigned word = 0;
+    if (value)
+        memcpy(&word, value, sizeof(word));
+    return word != 0;
+}
+
+/* Programs set SYNC_MEMOPS for what RDMA reaches (GPUDirect RDMA documentation). Where the driver does not have it for
+ * such memory, they go on without. */
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     real_needed(cuPointerSetAttribute);
-    if (which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    if (which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_set(value))
         vmm()->pin_range(address, 1, WIRE_STAYS_SYNC_MEMOPS);
     return vmm()->set_attribute(value, which, address);
 }

@@ -689,18 +689,20 @@ static void a_program_that_unmaps_while_evicted_takes_its_memory_with_it(void **
 }
 
 /* Others are not sent away for it in vain. */
-static void what_is_made_for_rdma_stays_on_the_card_and_is_counted(void **state)
+static void what_is_made_with_flags_that_we_do_not_know_stays_on_the_card_and_is_counted(void **state)
 {
-    enum { BYTES = 4 << 20, TILE_POOL = 1 };
-    CUmemAllocationProp for_rdma = on_card, for_tiles = on_card;
+    enum { BYTES = 4 << 20, KINDS = 2 };
+    CUmemAllocationProp kinds[KINDS] = {on_card, on_card};
     struct agent_memory before, memory;
-    for_rdma.allocFlags.gpuDirectRDMACapable = 1;
-    for_tiles.allocFlags.usage = TILE_POOL;
+    kinds[0].allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
+    kinds[1].allocFlags.reserved[2] = 1;
     swap_mover.count(&before);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < KINDS; i++) {
         CUmemGenericAllocationHandle handle, moves = make(BYTES);
-        assert_int_equal(cuMemCreate(&handle, BYTES, i ? &for_tiles : &for_rdma, 0), CUDA_SUCCESS);
+        assert_int_equal(cuMemCreate(&handle, BYTES, &kinds[i], 0), CUDA_SUCCESS);
         swap_mover.count(&memory);
+        assert_int_equal(memory.stays_bytes[WIRE_STAYS_PROPERTIES],
+                         before.stays_bytes[WIRE_STAYS_PROPERTIES] + BYTES);
         assert_int_equal(wire_stays_sum(memory.stays_bytes), wire_stays_sum(before.stays_bytes) + BYTES);
         assert_int_equal(memory.resident_bytes, before.resident_bytes + BYTES);
         assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
@@ -1232,7 +1234,7 @@ int main(void)
         TEST(nothing_that_stays_is_mapped_over_memory_that_is_away),
         TEST(nothing_is_mapped_over_memory_that_leaves_at_that_moment),
         TEST(a_program_that_unmaps_while_evicted_takes_its_memory_with_it),
-        TEST(what_is_made_for_rdma_stays_on_the_card_and_is_counted),
+        TEST(what_is_made_with_flags_that_we_do_not_know_stays_on_the_card_and_is_counted),
         TEST(a_process_may_have_more_extents_than_16_bits_count),
         TEST(memory_that_others_may_reach_stays_on_the_card),
         TEST(what_has_no_context_to_leave_by_stays_on_the_card),

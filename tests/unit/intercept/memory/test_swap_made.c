@@ -1,0 +1,294 @@
+/* Physical memory that programs make themselves, with the properties that frameworks ask for, on a card that has them all: it
+ * leaves the card unless others use it. */
+#include "cuda/driver_more.h"
+#include "memory/swap_world.h"
+
+#include "intercept/agent/agent.h"
+#include "intercept/memory/engine/mover.h"
+#include "intercept/memory/engine/swap_program.h"
+
+#define BYTES (4 * MIB)
+#define FABRIC CU_MEM_HANDLE_TYPE_FABRIC
+#define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+static CUmemAllocationProp with(unsigned types, unsigned char for_rdma, unsigned short usage)
+{
+    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .requestedHandleTypes = types,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                 .allocFlags = {.gpuDirectRDMACapable = for_rdma, .usage = usage}};
+}
+
+/* Memory of the program's at an address of its own. */
+struct made {
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+};
+
+static struct made make(const CUmemAllocationProp *properties)
+{
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    struct made made;
+    assert_int_equal(cuMemCreate(&made.handle, BYTES, properties, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressReserve(&made.address, BYTES, 0, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemMap(made.address, BYTES, 0, made.handle, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemSetAccess(made.address, BYTES, &access, 1), CUDA_SUCCESS);
+    return made;
+}
+
+static void end(struct made made)
+{
+    assert_int_equal(cuMemUnmap(made.address, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(made.handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(made.address, BYTES), CUDA_SUCCESS);
+}
+
+/* All of it leaves twice, and each time it is back as it was. */
+static void see_it_move(CUdeviceptr address)
+{
+    for (unsigned round = 0; round < 2; round++) {
+        fill(address, BYTES, round);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first);
+        assert_int_equal(swap_bytes().evicted_bytes, BYTES);
+        assert_int_equal(swap_bytes().resident_bytes, 0);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_at_first - BYTES);
+        check(address, BYTES, round);
+    }
+}
+
+static void see_it_stay(CUdeviceptr address, enum wire_stays why)
+{
+    struct agent_memory memory;
+    fill(address, BYTES, 7);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(card_free(), free_at_first - BYTES);
+    assert_int_equal(swap_bytes().evicted_bytes, 0);
+    swap_mover.count(&memory);
+    assert_int_equal(memory.stays_bytes[why], BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, BYTES, 7);
+}
+
+/* --- What moves ------------------------------------------------------------------------------------ */
+
+static CUresult (*driver_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                 unsigned long long);
+static struct {
+    unsigned calls;
+    CUmemAllocationProp last;
+    CUresult refusal; /* of memory with fabric handles */
+} asked;
+
+static CUresult note_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    asked.calls++;
+    asked.last = *properties;
+    if (asked.refusal != CUDA_SUCCESS && (unsigned)properties->requestedHandleTypes & FABRIC)
+        return asked.refusal;
+    return driver_create(handle, bytes, properties, flags);
+}
+
+static void watch_creations(void)
+{
+    driver_create = real(cuMemCreate);
+    memset(&asked, 0, sizeof(asked));
+    SET(cuMemCreate, note_create);
+}
+
+static void memory_moves_whatever_it_could_be_used_for_and_keeps_its_properties(void **state)
+{
+    const unsigned types[] = {0, POSIX_FD, FABRIC, FABRIC | POSIX_FD};
+    for (unsigned i = 0; i < 16; i++) {
+        const CUmemAllocationProp wanted =
+            with(types[i % 4], i / 4 % 2, i / 8 ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0);
+        CUmemAllocationProp told;
+        unsigned allowed = 0, for_rdma = 9;
+        struct made made = make(&wanted);
+        watch_creations();
+        see_it_move(made.address);
+        assert_int_equal(asked.calls, 2);
+        assert_memory_equal(&asked.last, &wanted, sizeof(wanted));
+        SET(cuMemCreate, driver_create);
+        assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&told, made.handle), CUDA_SUCCESS);
+        assert_memory_equal(&told, &wanted, sizeof(wanted));
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&told, made.handle), CUDA_SUCCESS);
+        assert_memory_equal(&told, &wanted, sizeof(wanted));
+        uint64_t word = 0;
+        assert_int_equal(
+            cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, made.address),
+            CUDA_SUCCESS);
+        allowed = (unsigned)word;
+        assert_int_equal(allowed, types[i % 4]);
+        assert_int_equal(
+            cuPointerGetAttribute(&for_rdma, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, made.address),
+            CUDA_SUCCESS);
+        assert_int_equal(for_rdma, i / 4 % 2);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        end(made);
+    }
+}
+
+static CUresult tell_not_compressed(CUmemAllocationProp *properties, CUmemGenericAllocationHandle handle)
+{
+    *properties = with(0, 0, 0);
+    return CUDA_SUCCESS;
+}
+
+/* Whether memory is compressed the driver says when it has made it. */
+static void compression_that_the_driver_did_not_give_is_not_asked_for_again(void **state)
+{
+    CUresult (*driver)(CUmemAllocationProp *, CUmemGenericAllocationHandle) =
+        real(cuMemGetAllocationPropertiesFromHandle);
+    for (unsigned is_given = 0; is_given < 2; is_given++) {
+        CUmemAllocationProp wanted = with(0, 0, 0), told;
+        wanted.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_GENERIC;
+        if (!is_given)
+            SET(cuMemGetAllocationPropertiesFromHandle, tell_not_compressed);
+        struct made made = make(&wanted);
+        SET(cuMemGetAllocationPropertiesFromHandle, driver);
+        watch_creations();
+        see_it_move(made.address);
+        assert_int_equal(asked.last.allocFlags.compressionType, is_given);
+        SET(cuMemCreate, driver_create);
+        assert_int_equal(cuMemGetAllocationPropertiesFromHandle(&told, made.handle), CUDA_SUCCESS);
+        assert_int_equal(told.allocFlags.compressionType, is_given);
+        end(made);
+    }
+}
+
+/* --- What is made while all is away ----------------------------------------------------------------- */
+
+/* Else it could not come back. */
+static void what_the_driver_would_refuse_is_refused_while_all_is_away(void **state)
+{
+    const CUmemAllocationProp plain = with(0, 1, 0), fabric = with(FABRIC, 1, 0);
+    CUmemGenericAllocationHandle handle;
+    struct made made;
+    swap_state()->program.accepted_count = 0;
+    watch_creations();
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    asked.refusal = CUDA_ERROR_NOT_PERMITTED;
+    assert_int_equal(cuMemCreate(&handle, BYTES, &fabric, 0), CUDA_ERROR_NOT_PERMITTED);
+    assert_int_equal(cuMemCreate(&handle, BYTES + 4096, &plain, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(used(), 0);
+    assert_int_equal(asked.calls, 1);
+    made = make(&plain);
+    assert_int_equal(asked.calls, 2);
+    end(made);
+    made = make(&plain);
+    assert_int_equal(asked.calls, 2); /* it is known */
+    end(made);
+    asked.refusal = CUDA_ERROR_OUT_OF_MEMORY; /* then nobody can say */
+    assert_int_equal(cuMemCreate(&handle, BYTES, &fabric, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    asked.refusal = CUDA_SUCCESS;
+    made = make(&fabric);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_memory_equal(&asked.last, &fabric, sizeof(fabric));
+    see_it_move(made.address);
+    end(made);
+    SET(cuMemCreate, driver_create);
+}
+
+/* --- What stays ------------------------------------------------------------------------------------ */
+
+static void what_was_exported_stays_and_what_could_not_be_exported_moves(void **state)
+{
+    const CUmemAllocationProp both = with(FABRIC | POSIX_FD, 1, 0), none = with(0, 1, 0);
+    unsigned char fabric[64];
+    int fd;
+    struct made made = make(&none);
+    assert_int_equal(cuMemExportToShareableHandle(&fd, made.handle, POSIX_FD, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemExportToShareableHandle(fabric, made.handle, FABRIC, 0), CUDA_ERROR_INVALID_VALUE);
+    see_it_move(made.address);
+    end(made);
+    for (unsigned by_fabric = 0; by_fabric < 2; by_fabric++) {
+        made = make(&both);
+        if (by_fabric) {
+            assert_int_equal(cuMemExportToShareableHandle(fabric, made.handle, FABRIC, 0), CUDA_SUCCESS);
+        } else {
+            assert_int_equal(cuMemExportToShareableHandle(&fd, made.handle, POSIX_FD, 0), CUDA_SUCCESS);
+            close(fd); /* what others have of it nobody can tell */
+        }
+        see_it_stay(made.address, WIRE_STAYS_EXPORTED);
+        end(made);
+    }
+    assert_int_equal(pinned_bytes(), 0);
+}
+
+static void what_is_bound_to_a_multicast_object_stays(void **state)
+{
+    const CUmulticastObjectProp how = {.numDevices = 1, .size = BYTES};
+    const CUmemAllocationProp plain = with(0, 1, 0);
+    CUresult (*add)(CUmemGenericAllocationHandle, CUdevice) = (CUresult(*)(
+        CUmemGenericAllocationHandle, CUdevice))real_driver_function(CUDA_ID_cuMulticastAddDevice);
+    CUmemGenericAllocationHandle object;
+    assert_int_equal(cuMulticastCreate(&object, &how), CUDA_SUCCESS);
+    assert_int_equal(add(object, 0), CUDA_SUCCESS);
+    for (unsigned by_address = 0; by_address < 2; by_address++) {
+        struct made made = make(&plain);
+        for (unsigned is_well = 0; is_well < 2; is_well++) {
+            uint64_t bytes = is_well ? BYTES : 2 * BYTES;
+            CUresult result = by_address ? cuMulticastBindAddr(object, 0, made.address, bytes, 0)
+                                         : cuMulticastBindMem(object, 0, made.handle, 0, bytes, 0);
+            assert_int_equal(result, is_well ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+            if (is_well)
+                see_it_stay(made.address, WIRE_STAYS_BOUND);
+            else
+                see_it_move(made.address);
+        }
+        assert_int_equal(cuMulticastUnbind(object, 0, 0, BYTES), CUDA_SUCCESS);
+        end(made);
+    }
+    assert_int_equal(cuMemRelease(object), CUDA_SUCCESS);
+    assert_int_equal(pinned_bytes(), 0);
+}
+
+/* Programs set it before a network card is told of the memory. */
+static void what_is_set_to_synchronous_copies_stays(void **state)
+{
+    CUdeviceptr address = take(BYTES);
+    unsigned value = 0;
+    assert_int_equal(cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address), CUDA_SUCCESS);
+    see_it_move(address);
+    value = 1;
+    assert_int_equal(cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address), CUDA_SUCCESS);
+    see_it_stay(address, WIRE_STAYS_SYNC_MEMOPS);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+static void what_became_a_dma_buf_stays(void **state)
+{
+    const CUmemAllocationProp for_rdma = with(POSIX_FD, 1, 0);
+    struct made made = make(&for_rdma);
+    int fd = -1;
+    CUresult result =
+        cuMemGetHandleForAddressRange(&fd, made.address, BYTES, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    if (result == CUDA_SUCCESS)
+        close(fd);
+    see_it_stay(made.address, WIRE_STAYS_DMA_BUF);
+    end(made);
+}
+
+/* The simulated machine is this test's alone; its card costs nothing, and has what an H100 has. */
+int main(void)
+{
+    setenv("FAKECUDA_DEVICE", "h100", 1);
+    setenv("FAKECUDA_CONSTANTS", "default", 1);
+    if (!start_world())
+        return 1;
+    const struct CMUnitTest tests[] = {
+        TEST(memory_moves_whatever_it_could_be_used_for_and_keeps_its_properties),
+        TEST(compression_that_the_driver_did_not_give_is_not_asked_for_again),
+        TEST(what_the_driver_would_refuse_is_refused_while_all_is_away),
+        TEST(what_was_exported_stays_and_what_could_not_be_exported_moves),
+        TEST(what_is_bound_to_a_multicast_object_stays),
+        TEST(what_is_set_to_synchronous_copies_stays),
+        TEST(what_became_a_dma_buf_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
