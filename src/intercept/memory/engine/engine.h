@@ -54,8 +54,10 @@ struct engine_pools {
     CUresult (*set_access)(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count);
     CUresult (*trim)(CUmemoryPool pool, size_t keep_bytes);
     CUresult (*destroy)(CUmemoryPool pool);
-    /* Whether what the pool is charged for can leave the card. */
-    bool (*moves)(CUmemoryPool pool);
+    CUresult (*export)(void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
+                       unsigned long long flags);
+    /* How much of what the pool is charged for is the engine's, so that it can leave the card. */
+    uint64_t (*engines_bytes)(CUmemoryPool pool);
     /* Whether the program or its work may still use memory that the engine gave out of the pool. Then the pool must not
      * be destroyed. */
     bool (*is_in_use)(CUmemoryPool pool);

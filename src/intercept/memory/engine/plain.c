@@ -217,6 +217,18 @@ static CUresult plain_pool_destroy(CUmemoryPool pool)
     return real(cuMemPoolDestroy)(pool);
 }
 
+static CUresult plain_pool_export(void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
+                                  unsigned long long flags)
+{
+    return real(cuMemPoolExportToShareableHandle)(shareable, pool, type, flags);
+}
+
+static uint64_t no_bytes(CUmemoryPool pool)
+{
+    (void)pool;
+    return 0;
+}
+
 static bool never(CUmemoryPool pool)
 {
     (void)pool;
@@ -239,7 +251,8 @@ const struct engine_pools plain_pools = {
     .set_access = plain_pool_set_access,
     .trim = plain_pool_trim,
     .destroy = plain_pool_destroy,
-    .moves = never,
+    .export = plain_pool_export,
+    .engines_bytes = no_bytes,
     .is_in_use = never,
     .made = plain_pool_made,
     .waited = plain_pool_waited,

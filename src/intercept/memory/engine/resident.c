@@ -64,22 +64,41 @@ static bool is_refusal(CUresult result)
     return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What else memory for an extent of our own is asked to be; of no use where the driver refuses it. */
+static void wish(const struct extent *extent, CUmemAllocationProp *properties)
+{
+    if (!extent->pool)
+        properties->allocFlags.gpuDirectRDMACapable = extents_are_for_rdma(extent->device);
+    else if (swap_state()->pools.table[extent->pool - 1].is_for_decompress)
+        properties->allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+}
+
+static void wish_no_more(const struct extent *extent)
+{
+    if (extent->pool)
+        swap_state()->pools.table[extent->pool - 1].is_for_decompress = false;
+    else
+        swap_state()->for_rdma[extent->device] = RDMA_INCAPABLE;
+}
+
 /* Make physical memory for an extent of our own, as much like cuMemAlloc's as the driver can make it. It can be
  * handed out, and RDMA can reach it: cuMemCreate makes memory that RDMA reaches only if asked to (NVIDIA/gdrcopy,
- * issue 177). Memory of pools is not made for RDMA. */
+ * issue 177). Memory of pools is not made for RDMA; of pools for decompression it is made for that. */
 static CUresult create_ours(struct extent *extent)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device},
-                                      .allocFlags.gpuDirectRDMACapable =
-                                          !extent->pool && extents_are_for_rdma(extent->device)};
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
+    wish(extent, &properties);
     CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
-    if (is_refusal(result) && properties.allocFlags.gpuDirectRDMACapable) {
-        properties.allocFlags.gpuDirectRDMACapable = 0;
-        result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
+    if (is_refusal(result) && (properties.allocFlags.gpuDirectRDMACapable || properties.allocFlags.usage)) {
+        CUmemAllocationProp plainer = properties;
+        plainer.allocFlags.gpuDirectRDMACapable = 0;
+        plainer.allocFlags.usage = 0;
+        result = real(cuMemCreate)(&extent->handle, extent->bytes, &plainer, 0);
         if (result == CUDA_SUCCESS)
-            swap_state()->for_rdma[extent->device] = RDMA_INCAPABLE;
+            wish_no_more(extent);
+        properties = plainer;
     }
     if (is_refusal(result)) {
         properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* the driver hands out no memory here */

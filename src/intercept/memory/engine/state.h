@@ -44,6 +44,10 @@ struct program {
 struct swap_pool {
     CUmemoryPool handle; /* NULL: an unused place */
     bool is_drivers;     /* the driver serves it, and nothing below holds */
+    /* The program has exported it: from then on the driver serves it. What was given out before is still ours. */
+    bool is_exported;
+    bool is_exportable;     /* made with handle types */
+    bool is_for_decompress; /* its memory is made with CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
     /* CU_MEMPOOL_ATTR_REUSE_ALLOW_... OPPORTUNISTIC, INTERNAL_DEPENDENCIES. */
     bool is_opportunistic, waits_for_others;
     CUdevice device;

@@ -89,8 +89,9 @@ static bool find_default(CUmemoryPool handle, CUdevice *device)
     return false;
 }
 
-/* Under the lock. The pool if it is served, else NULL. Pools that the program made were added when it made them. */
-static struct swap_pool *served_pool(CUmemoryPool handle)
+/* Under the lock. The pool if memory of it is or was ours, else NULL. Pools that the program made were added when it
+ * made them. */
+static struct swap_pool *own_pool(CUmemoryPool handle)
 {
     struct swap_pool *pool = find_pool(handle);
     if (!pool && handle) {
@@ -101,27 +102,44 @@ static struct swap_pool *served_pool(CUmemoryPool handle)
     return pool && !pool->is_drivers ? pool : NULL;
 }
 
+/* The same, if we serve it. */
+static struct swap_pool *served_pool(CUmemoryPool handle)
+{
+    struct swap_pool *pool = own_pool(handle);
+    return pool && !pool->is_exported ? pool : NULL;
+}
+
+/* That others could import from it is no reason against: few pools with handle types are exported. */
+static bool can_serve(const CUmemPoolProps *properties)
+{
+    const unsigned types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;
+    const unsigned char none[sizeof(properties->reserved)] = {0};
+    return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           !((unsigned)properties->handleTypes & ~types) && !properties->win32SecurityAttributes &&
+           !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) &&
+           memcmp(properties->reserved, none, sizeof(none)) == 0;
+}
+
 static void swap_pool_made(CUmemoryPool handle, const CUmemPoolProps *properties)
 {
-    bool moves = properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-                 properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                 properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE && !properties->win32SecurityAttributes &&
-                 !properties->usage;
     guard_lock(&swap_state()->lock);
     add_pool(&(struct swap_pool){.handle = handle,
-                                 .is_drivers = !moves,
+                                 .is_drivers = !can_serve(properties),
+                                 .is_exportable = properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE,
+                                 .is_for_decompress = properties->usage != 0,
                                  .device = properties->location.id,
                                  .most_bytes = properties->maxSize});
     guard_unlock(&swap_state()->lock);
 }
 
-static bool swap_pool_moves(CUmemoryPool handle)
+static uint64_t swap_pool_engines_bytes(CUmemoryPool handle)
 {
     guard_lock(&swap_state()->lock);
     const struct swap_pool *pool = find_pool(handle);
-    bool is_served = pool && !pool->is_drivers;
+    uint64_t bytes = pool ? pool->blocks.present_bytes : 0;
     guard_unlock(&swap_state()->lock);
-    return is_served;
+    return bytes;
 }
 
 /* --- Memory that comes and goes: under the lock ----------------------------------------------------- */
@@ -415,7 +433,7 @@ static CUresult swap_pool_set_attribute(CUmemoryPool handle, CUmemPool_attribute
     if (result != CUDA_SUCCESS)
         return result;
     guard_lock(&swap_state()->lock);
-    struct swap_pool *pool = served_pool(handle);
+    struct swap_pool *pool = own_pool(handle);
     int on = 0;
     if (pool && (which == CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC ||
                  which == CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES)) {
@@ -441,7 +459,7 @@ static CUresult swap_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc 
     struct own_calls calls;
     lock_for_own_calls(&calls);
     struct extents *extents = &swap_state()->extents;
-    struct swap_pool *pool = served_pool(handle);
+    struct swap_pool *pool = own_pool(handle);
     for (size_t i = 0; pool && i < count; i++)
         if (access[i].location.id >= 0 && access[i].location.id < (int)LEDGER_GPUS)
             pool->access[access[i].location.id] = (uint8_t)access[i].flags;
@@ -465,16 +483,34 @@ static CUresult swap_pool_trim(CUmemoryPool handle, size_t keep_bytes)
     return result;
 }
 
-/* The program has waited for work: give back what is above the threshold. */
+/* The program has waited for work: give back what is above the threshold. Of an exported pool all that is free, as
+ * nothing is allocated there any more. */
 static void swap_pool_waited(void)
 {
     struct own_calls calls;
     lock_for_own_calls(&calls);
-    for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++)
-        if (pool->handle && pool->blocks.present_bytes > pool->threshold_bytes &&
+    for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++) {
+        uint64_t keep_bytes = pool->is_exported ? 0 : pool->threshold_bytes;
+        if (pool->handle && pool->blocks.present_bytes > keep_bytes &&
             pool->blocks.present_bytes - pool->blocks.taken_bytes >= SWAP_GRANULARITY_BYTES)
-            trim(pool, pool->threshold_bytes);
+            trim(pool, keep_bytes);
+    }
     unlock_after(&calls);
+}
+
+static CUresult swap_pool_export(void *shareable, CUmemoryPool handle, CUmemAllocationHandleType type,
+                                 unsigned long long flags)
+{
+    struct own_calls calls;
+    lock_for_own_calls(&calls);
+    CUresult result = real(cuMemPoolExportToShareableHandle)(shareable, handle, type, flags);
+    struct swap_pool *pool = result == CUDA_SUCCESS ? own_pool(handle) : NULL;
+    if (pool) {
+        pool->is_exported = true;
+        trim(pool, 0);
+    }
+    unlock_after(&calls);
+    return result;
 }
 
 /* What a stream has freed is in use until the stream's work has reached the free (cuda.h 13.0, cuMemPoolDestroy). */
@@ -539,7 +575,8 @@ const struct engine_pools swap_pools = {
     .set_access = swap_pool_set_access,
     .trim = swap_pool_trim,
     .destroy = swap_pool_destroy,
-    .moves = swap_pool_moves,
+    .export = swap_pool_export,
+    .engines_bytes = swap_pool_engines_bytes,
     .is_in_use = swap_pool_is_in_use,
     .made = swap_pool_made,
     .waited = swap_pool_waited,

@@ -3,8 +3,11 @@
  * A pool that is served has addresses of its own (pool_blocks.h), with extents behind some of them. The driver still
  * has the pool's handle and properties, and knows which pool is current on a device, but nothing is allocated from
  * the driver's pool. What a stream frees, the same stream may get again at once; other streams get it once the first
- * one's work has reached that point, or they wait for it. Pools of host memory or managed memory, and pools that
- * other processes may import, stay the driver's.
+ * one's work has reached that point, or they wait for it. Pools of host memory or managed memory stay the driver's.
+ *
+ * A pool that the program exports is the driver's from then on: other processes import what the driver allocates in it.
+ * Programs export pools before they allocate. What they allocated before stays in our extents, and goes to other
+ * processes by descriptors of ours (swap_pool_share.h).
  *
  * Called without the engine's lock, except where it says so. */
 #pragma once

@@ -34,10 +34,12 @@ static void add_unmovable(const struct record *record, void *argument)
 static void add_pool(struct pool *pool, uint64_t *bytes)
 {
     CUmemoryPool handle = (CUmemoryPool)atomic_load_explicit(&pool->handle, memory_order_relaxed);
-    if (pool->is_of_graphs)
-        bytes[WIRE_STAYS_GRAPH] += pool->charged_bytes;
-    else if (!engine_pools()->moves(handle))
-        bytes[WIRE_STAYS_POOL] += pool->charged_bytes;
+    enum wire_stays why = pool->is_of_graphs ? WIRE_STAYS_GRAPH
+                          : pool->is_managed ? WIRE_STAYS_MANAGED
+                                             : WIRE_STAYS_POOL;
+    uint64_t charged_bytes = pool->charged_bytes;
+    uint64_t engines_bytes = pool->is_of_graphs ? 0 : engine_pools()->engines_bytes(handle);
+    bytes[why] += charged_bytes > engines_bytes ? charged_bytes - engines_bytes : 0;
 }
 
 void unmovable_add(uint64_t bytes[static WIRE_STAYS_COUNT])

@@ -169,7 +169,7 @@ NAMES_POOL(cuMemPoolSetAccess, engine_pools()->set_access,
            (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))
 NAMES_POOL(cuMemPoolGetAccess, real(cuMemPoolGetAccess),
            (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location), (flags, pool, location))
-NAMES_POOL(cuMemPoolExportToShareableHandle, real(cuMemPoolExportToShareableHandle),
+NAMES_POOL(cuMemPoolExportToShareableHandle, engine_pools()->export,
            (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
            (handle, pool, type, flags))
 NAMES_POOL(cuDeviceSetMemPool, real(cuDeviceSetMemPool), (CUdevice device, CUmemoryPool pool), (device, pool))
