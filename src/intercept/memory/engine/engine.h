@@ -56,6 +56,8 @@ struct engine_pools {
     CUresult (*destroy)(CUmemoryPool pool);
     CUresult (*export)(void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
                        unsigned long long flags);
+    /* May wait at the gate. */
+    CUresult (*export_pointer)(CUmemPoolPtrExportData *data, CUdeviceptr address);
     /* How much of what the pool is charged for is the engine's, so that it can leave the card. */
     uint64_t (*engines_bytes)(CUmemoryPool pool);
     /* Whether the program or its work may still use memory that the engine gave out of the pool. Then the pool must not

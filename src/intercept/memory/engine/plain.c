@@ -223,6 +223,11 @@ static CUresult plain_pool_export(void *shareable, CUmemoryPool pool, CUmemAlloc
     return real(cuMemPoolExportToShareableHandle)(shareable, pool, type, flags);
 }
 
+static CUresult plain_pool_export_pointer(CUmemPoolPtrExportData *data, CUdeviceptr address)
+{
+    return real(cuMemPoolExportPointer)(data, address);
+}
+
 static uint64_t no_bytes(CUmemoryPool pool)
 {
     (void)pool;
@@ -252,6 +257,7 @@ const struct engine_pools plain_pools = {
     .trim = plain_pool_trim,
     .destroy = plain_pool_destroy,
     .export = plain_pool_export,
+    .export_pointer = plain_pool_export_pointer,
     .engines_bytes = no_bytes,
     .is_in_use = never,
     .made = plain_pool_made,

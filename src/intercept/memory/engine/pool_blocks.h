@@ -32,6 +32,8 @@ struct block {
     /* If taken: what the program asked for, and in which context. */
     uint64_t asked_bytes;
     CUcontext context;
+    /* A description of it was handed out under this number (swap_pool_share.h); 0: none was. */
+    uint64_t handed_out_as, handed_out_secret;
     uint32_t pool; /* number of its pool */
     struct order order;
     enum { BLOCK_UNUSED, BLOCK_ABSENT, BLOCK_FREE, BLOCK_TAKEN } state;

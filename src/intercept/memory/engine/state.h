@@ -72,17 +72,19 @@ struct swap_pools {
     struct swap_event events[SWAP_EVENTS];
 };
 
-/* --- Legacy IPC (swap_ipc.h) ------------------------------------------------------------------------ */
+/* --- Legacy IPC and pointers into pools (hand_over.h) ---------------------------------------------- */
 
 /* Another process's memory that is open here. */
 struct swap_import {
     uint32_t count; /* how often it was opened; 0: an unused place */
     int32_t pid;    /* from the handle, like the two below */
     uint64_t secret, number;
-    CUcontext context;
+    CUcontext context; /* NULL: it is a pointer into a pool, which goes with no context */
     CUdevice device;
-    CUdeviceptr address; /* of the extent, or of all pieces together */
-    uint64_t mapped_bytes, piece_bytes;
+    CUdeviceptr address;                /* of the extent, or of all pieces together */
+    uint64_t mapped_bytes, piece_bytes; /* of each piece but the last (extent_piece()) */
+    uint64_t *pieces;                   /* bytes of each piece, where they differ; else NULL */
+    uint64_t piece_count;
     uint64_t base, bytes; /* of the allocation that lies in it */
 };
 

@@ -8,6 +8,7 @@
 #include "intercept/memory/engine/swap_answers.h"
 #include "intercept/memory/engine/swap_ipc.h"
 #include "intercept/memory/engine/swap_pool.h"
+#include "intercept/memory/engine/swap_pool_share.h"
 #include "intercept/memory/engine/swap_program.h"
 #include "intercept/resolve/guard.h"
 
@@ -96,6 +97,8 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
         return swap_pool_allocate(wanted);
     if (row->record == RECORD_IPC)
         return swap_ipc_open(wanted);
+    if (wanted->way == WAY_cuMemPoolImportPointer)
+        return swap_pool_import_pointer(wanted);
     if (!row->can_move || row->record != RECORD_POINTER)
         return plain_allocate(wanted);
     CUresult result = is_pitched ? as_driver_pitch(wanted, &bytes) : charge_capture_forbids();
@@ -199,6 +202,8 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     CUcontext context = is_ours ? extent->context : NULL;
     guard_unlock(&swap_state()->lock);
     bool is_pools = !is_ours && swap_pool_has(key);
+    if (!is_ours && !is_pools && swap_pool_is_imported(key))
+        return swap_pool_free_imported(way, key, stream);
     if ((!is_ours && !is_pools) || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
         /* In a capture, the driver refuses to free what no graph has allocated. */
         return plain_release(way, key, stream);

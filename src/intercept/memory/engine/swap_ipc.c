@@ -5,14 +5,13 @@
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
-#include "intercept/memory/engine/descriptors.h"
+#include "intercept/memory/engine/hand_over.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_program.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/real.h"
 
 #define MAGIC UINT64_C(0x7370696563696c73)
-#define IMPORTS_MAX 16384u
 #define IPC_LAZY_PEER_ACCESS 1u /* cuda.h 13.0: there is no other flag */
 
 /* What a handle of ours holds. */
@@ -25,34 +24,7 @@ struct handle {
 };
 _Static_assert(sizeof(struct handle) <= sizeof(CUipcMemHandle), "it has room in the driver's");
 
-static struct swap_import *find_import(CUdeviceptr address)
-{
-    struct swap_imports *imports = &swap_state()->imports;
-    for (uint32_t i = 0; i < imports->end; i++) {
-        struct swap_import *import = &imports->table[i];
-        if (import->count && address >= import->base && address - import->base < import->bytes)
-            return import;
-    }
-    return NULL;
-}
-
 /* --- The process that has the memory ---------------------------------------------------------------- */
-
-static CUresult hand_out(struct extent *extent)
-{
-    struct descriptor_place place;
-    int fd = -1;
-    CUresult result =
-        real(cuMemExportToShareableHandle)(&fd, extent->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (descriptors_add(fd, &place) < 0)
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    extent->is_handed_out = true;
-    extent->handed_out_as = place.number;
-    extent->handed_out_secret = place.secret;
-    return CUDA_SUCCESS;
-}
 
 /* Under the lock: hand out the descriptors of all pieces, under numbers that follow each other; or of none. */
 static CUresult hand_out_all(struct extent *first)
@@ -63,7 +35,7 @@ static CUresult hand_out_all(struct extent *first)
         return CUDA_SUCCESS;
     for (struct extent *piece = first; piece && result == CUDA_SUCCESS;
          piece = extents_next_piece(extents, piece))
-        result = hand_out(piece);
+        result = extent_hand_out(piece);
     for (struct extent *piece = first; piece && result != CUDA_SUCCESS;
          piece = extents_next_piece(extents, piece)) {
         if (piece->is_handed_out)
@@ -121,17 +93,6 @@ CUresult swap_ipc_handle(CUipcMemHandle *handle, CUdeviceptr address)
 
 /* --- The process that opens it ----------------------------------------------------------------------- */
 
-static struct swap_import *new_import(void)
-{
-    struct swap_imports *imports = &swap_state()->imports;
-    if (!imports->table && !(imports->table = extents_make_table(IMPORTS_MAX * sizeof(struct swap_import))))
-        return NULL;
-    for (uint32_t i = 0; i < imports->end; i++)
-        if (!imports->table[i].count)
-            return &imports->table[i];
-    return imports->end < IMPORTS_MAX ? &imports->table[imports->end++] : NULL;
-}
-
 /* Under the lock: the import that this handle has opened in this context; NULL: none. */
 static struct swap_import *find_opened(const struct handle *handle, CUcontext context)
 {
@@ -144,36 +105,6 @@ static struct swap_import *find_opened(const struct handle *handle, CUcontext co
             return import;
     }
     return NULL;
-}
-
-/* Unmap the pieces up to `bytes`, and give the addresses back. */
-static void unmap(const struct swap_import *import, uint64_t bytes)
-{
-    for (uint64_t at = 0, piece; at < bytes; at += piece) {
-        piece = extent_piece(import->mapped_bytes - at, import->piece_bytes);
-        real(cuMemUnmap)(import->address + at, piece);
-    }
-    real(cuMemAddressFree)(import->address, import->mapped_bytes);
-}
-
-/* Map the memory of a descriptor. The mapping keeps it, so its handle is released at once. */
-static CUresult map_piece(int fd, CUdeviceptr address, uint64_t bytes, CUdevice device)
-{
-    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
-                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemGenericAllocationHandle handle;
-    CUresult result = real(cuMemImportFromShareableHandle)(&handle, (void *)(intptr_t)fd,
-                                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real(cuMemMap)(address, bytes, 0, handle, 0);
-    real(cuMemRelease)(handle);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real(cuMemSetAccess)(address, bytes, &access, 1);
-    if (result != CUDA_SUCCESS)
-        real(cuMemUnmap)(address, bytes);
-    return result;
 }
 
 /* Fetch and map all pieces, side by side. */
@@ -189,24 +120,13 @@ static CUresult map(const struct handle *handle, struct swap_import *import)
     import->bytes = handle->bytes;
     for (uint64_t at = 0, bytes; at < import->mapped_bytes; at += bytes, place.number++) {
         bytes = extent_piece(import->mapped_bytes - at, import->piece_bytes);
-        int fd = descriptors_fetch(&place);
-        result = fd < 0 ? CUDA_ERROR_INVALID_VALUE /* as the driver answers for memory that is gone */
-                        : map_piece(fd, import->address + at, bytes, import->device);
-        if (fd >= 0)
-            close(fd);
+        result = import_map_piece(&place, import->address + at, bytes, &import->device);
         if (result != CUDA_SUCCESS) {
-            unmap(import, at);
+            import_unmap(import, at);
             return result;
         }
     }
     return CUDA_SUCCESS;
-}
-
-/* Under the lock: nobody has it open any more. */
-static void end_import(struct swap_import *import)
-{
-    import->count = 0;
-    unmap(import, import->mapped_bytes);
 }
 
 static CUresult open_anew(const struct handle *handle, CUcontext context, CUdevice device,
@@ -221,15 +141,8 @@ static CUresult open_anew(const struct handle *handle, CUcontext context, CUdevi
     CUresult result = map(handle, &made);
     if (result != CUDA_SUCCESS)
         return result;
-    guard_lock(&swap_state()->lock);
-    struct swap_import *place = new_import();
-    if (place)
-        *place = made;
-    else
-        end_import(&made);
-    guard_unlock(&swap_state()->lock);
     *address = made.base;
-    return place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return import_enter(&made) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static bool is_sound(const struct handle *handle)
@@ -270,7 +183,7 @@ CUresult swap_ipc_close(CUdeviceptr address)
 {
     struct own_calls calls;
     guard_lock(&swap_state()->lock);
-    const struct swap_import *found = find_import(address);
+    const struct swap_import *found = import_find(address);
     CUcontext context = found && found->base == address ? found->context : NULL;
     guard_unlock(&swap_state()->lock);
     if (!context)
@@ -280,17 +193,17 @@ CUresult swap_ipc_close(CUdeviceptr address)
         own_calls_end(&calls);
     }
     guard_lock(&swap_state()->lock);
-    struct swap_import *import = find_import(address);
+    struct swap_import *import = import_find(address);
     bool is_open = import && import->base == address;
     if (is_open && --import->count == 0)
-        end_import(import);
+        import_end(import);
     guard_unlock(&swap_state()->lock);
     return is_open ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool swap_ipc_find(CUdeviceptr address, struct ipc_place *place)
 {
-    const struct swap_import *import = find_import(address);
+    const struct swap_import *import = import_find(address);
     if (import)
         *place = (struct ipc_place){import->base, import->bytes, import->context, import->device};
     return import != NULL;
@@ -301,5 +214,5 @@ void swap_ipc_forget_context(CUcontext context)
     struct swap_imports *imports = &swap_state()->imports;
     for (uint32_t i = 0; i < imports->end; i++)
         if (imports->table[i].count && imports->table[i].context == context)
-            end_import(&imports->table[i]);
+            import_end(&imports->table[i]);
 }

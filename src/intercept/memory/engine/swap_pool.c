@@ -4,8 +4,10 @@
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/descriptors.h"
 #include "intercept/memory/engine/pool_orders.h"
 #include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap_pool_share.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
@@ -301,6 +303,7 @@ static CUresult take(struct swap_pool *pool, uint64_t asked_bytes, const struct 
     if (pool->blocks.taken_bytes > pool->taken_high_bytes)
         pool->taken_high_bytes = pool->blocks.taken_bytes;
     block->context = stream->context;
+    block->handed_out_as = 0;
     *address = block->address;
     return CUDA_SUCCESS;
 }
@@ -351,6 +354,12 @@ bool swap_pool_has(CUdeviceptr address)
     return has;
 }
 
+struct block *swap_pool_exportable(CUdeviceptr address)
+{
+    struct block *block = find_begin(address);
+    return block && first_pool()[block->pool - 1].is_exportable ? block : NULL;
+}
+
 bool swap_pool_find(CUdeviceptr address, struct pool_place *place)
 {
     const struct block *block = blocks()->table ? blocks_find_taken(blocks(), address) : NULL;
@@ -383,6 +392,8 @@ CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream hand
         orders_keep_event(&order);
         order.event = NULL;
     }
+    if (block && block->handed_out_as)
+        descriptors_remove(block->handed_out_as);
     if (block)
         blocks_free(blocks(), &first_pool()[block->pool - 1].blocks, block, &order);
     guard_unlock(&swap_state()->lock);
@@ -576,6 +587,7 @@ const struct engine_pools swap_pools = {
     .trim = swap_pool_trim,
     .destroy = swap_pool_destroy,
     .export = swap_pool_export,
+    .export_pointer = swap_pool_export_pointer,
     .engines_bytes = swap_pool_engines_bytes,
     .is_in_use = swap_pool_is_in_use,
     .made = swap_pool_made,

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "intercept/memory/engine/engine.h"
+#include "intercept/memory/engine/pool_blocks.h"
 
 extern const struct engine_pools swap_pools;
 
@@ -30,6 +31,9 @@ struct pool_place {
     CUmemoryPool pool;
 };
 bool swap_pool_find(CUdeviceptr address, struct pool_place *place);
+
+/* Under the lock: the block that begins at `address`, if it is of a pool with handle types; NULL otherwise. */
+struct block *swap_pool_exportable(CUdeviceptr address);
 
 /* Under the lock: give the card back what nobody has of all pools. `is_idle`: no work goes on. Returns whether it
  * gave anything back. */

@@ -78,7 +78,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address)
 {
     real_needed(cuMemPoolExportPointer);
-    CUresult result = real(cuMemPoolExportPointer)(data, address);
+    CUresult result = engine_pools()->export_pointer(data, address);
     if (result == CUDA_SUCCESS && data)
         hand_out(RECORD_POINTER, address, name_of(data, sizeof(*data)), false);
     return result;

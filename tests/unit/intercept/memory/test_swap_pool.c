@@ -237,27 +237,117 @@ static void an_evicted_process_allocates_and_frees_in_streams(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* Others may import from it at any moment. */
-static void a_pool_that_others_may_import_stays_on_the_card(void **state)
+static CUmemoryPool pool_with(unsigned types, unsigned short usage)
 {
     const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                       .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                                       .handleTypes = types,
+                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                       .usage = usage};
     CUmemoryPool pool;
-    CUdeviceptr address;
-    struct agent_memory before, memory;
-    swap_mover.count(&before);
     assert_int_equal(cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+    return pool;
+}
+
+static CUresult (*driver_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                 unsigned long long);
+static struct {
+    unsigned calls, for_decompress;
+    bool is_refused;
+} created;
+
+static CUresult note_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    created.calls++;
+    created.for_decompress += properties->allocFlags.usage == CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+    return properties->allocFlags.usage && created.is_refused
+               ? CUDA_ERROR_NOT_SUPPORTED
+               : driver_create(handle, bytes, properties, flags);
+}
+
+static void see_it_leave_twice(CUdeviceptr address, uint64_t bytes, uint64_t on_card)
+{
+    uint64_t free_before = card_free();
+    for (unsigned round = 0; round < 2; round++) {
+        fill(address, bytes, round);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(swap_bytes().evicted_bytes, on_card);
+        assert_int_equal(card_free(), free_before + on_card);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        assert_int_equal(card_free(), free_before);
+        check(address, bytes, round);
+    }
+}
+
+/* Nobody has imported anything. */
+static void a_pool_that_others_could_import_moves(void **state)
+{
+    CUmemoryPool pool = pool_with(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    CUdeviceptr address;
     assert_int_equal(cuMemAllocFromPoolAsync(&address, 3 * MIB, pool, NULL), CUDA_SUCCESS);
-    fill(address, 3 * MIB, 1);
-    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    swap_mover.count(&memory);
-    assert_int_equal(wire_stays_sum(memory.stays_bytes), wire_stays_sum(before.stays_bytes) + 4 * MIB);
-    assert_int_equal(memory.evicted_bytes, 0);
-    check(address, 3 * MIB, 1);
-    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    see_it_leave_twice(address, 3 * MIB, 4 * MIB);
     assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
     assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+}
+
+/* Where the driver makes no such memory, it is asked for it once. */
+static void a_pool_for_decompression_moves(void **state)
+{
+    driver_create = real(cuMemCreate);
+    for (unsigned is_refused = 0; is_refused < 2; is_refused++) {
+        CUmemoryPool pool = pool_with(0, CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
+        CUdeviceptr address;
+        memset(&created, 0, sizeof(created));
+        created.is_refused = is_refused;
+        SET(cuMemCreate, note_create);
+        assert_int_equal(cuMemAllocFromPoolAsync(&address, 2 * MIB, pool, NULL), CUDA_SUCCESS);
+        see_it_leave_twice(address, 2 * MIB, 2 * MIB);
+        SET(cuMemCreate, driver_create);
+        assert_int_equal(created.for_decompress, is_refused ? 1 : 3);
+        assert_int_equal(created.calls, is_refused ? 4 : 3);
+        assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+        assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    }
+}
+
+static void what_an_exported_pool_gives_is_the_driver_s_and_stays(void **state)
+{
+    const CUmemAllocationHandleType posix = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemoryPool pool = pool_with(posix, 0), unshared = pool_with(0, 0);
+    CUdeviceptr before, later, of_unshared;
+    CUmemPoolPtrExportData data;
+    struct agent_memory at_first, memory;
+    int fd;
+    assert_int_equal(cuMemPoolExportToShareableHandle(&fd, unshared, posix, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAllocFromPoolAsync(&of_unshared, 2 * MIB, unshared, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolExportPointer(&data, of_unshared), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAllocFromPoolAsync(&before, 3 * MIB, pool, NULL), CUDA_SUCCESS);
+    swap_mover.count(&at_first);
+    assert_int_equal(cuMemPoolExportToShareableHandle(&fd, pool, posix, 0), CUDA_SUCCESS);
+    close(fd);
+    assert_int_equal(cuMemAllocFromPoolAsync(&later, 8 * MIB, pool, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolExportPointer(&data, later), CUDA_SUCCESS);
+    fill(later, 8 * MIB, 5);
+    assert_int_equal(pool_number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 11 * MIB);
+    see_it_leave_twice(before, 3 * MIB, 4 * MIB + 2 * MIB);
+    check(later, 8 * MIB, 5);
+    swap_mover.count(&memory);
+    assert_int_equal(memory.stays_bytes[WIRE_STAYS_POOL], at_first.stays_bytes[WIRE_STAYS_POOL] + 8 * MIB);
+    assert_int_equal(memory.resident_bytes, at_first.resident_bytes);
+    /* What the program had before goes to others too, and stays from then on. */
+    assert_int_equal(cuMemPoolExportPointer(&data, before + 512), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemPoolExportPointer(&data, before), CUDA_SUCCESS);
+    swap_mover.count(&memory);
+    assert_int_equal(memory.stays_bytes[WIRE_STAYS_EXPORTED], 4 * MIB);
+    assert_int_equal(memory.resident_bytes, at_first.resident_bytes - 4 * MIB);
+    const CUdeviceptr taken[] = {before, later, of_unshared};
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(cuMemFreeAsync(taken[i], NULL), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(pinned_bytes(), 0);
+    assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(unshared), CUDA_SUCCESS);
 }
 
 static void an_allocation_in_a_capture_is_the_graph_s(void **state)
@@ -361,7 +451,9 @@ int main(void)
         TEST(on_a_full_card_a_stream_gets_what_another_one_has_done_with),
         TEST(a_destroyed_pool_keeps_its_memory_while_work_uses_it),
         TEST(an_evicted_process_allocates_and_frees_in_streams),
-        TEST(a_pool_that_others_may_import_stays_on_the_card),
+        TEST(a_pool_that_others_could_import_moves),
+        TEST(a_pool_for_decompression_moves),
+        TEST(what_an_exported_pool_gives_is_the_driver_s_and_stays),
         TEST(an_allocation_in_a_capture_is_the_graph_s),
         TEST(a_capture_goes_on_while_pools_give_back),
         TEST(without_a_context_calls_answer_as_the_driver),
