@@ -250,6 +250,12 @@ uint64_t ledger_slot_shown_bytes(const struct ledger_usage *usage, uint32_t inde
     return sum;
 }
 
+bool ledger_joint_is_first(const struct ledger_slot *slot, uint32_t joint)
+{
+    uint32_t slots[LEDGER_JOINT_HOLDERS];
+    return ledger_joint_holders(slot->ledger.usage, joint, slots) && slots[0] == slot->index;
+}
+
 unsigned ledger_joint_holders(const struct ledger_usage *usage, uint32_t joint,
                               uint32_t slots[static LEDGER_JOINT_HOLDERS])
 {

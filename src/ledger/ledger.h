@@ -196,6 +196,9 @@ uint32_t ledger_joint_end(const struct ledger_usage *usage);
 uint64_t ledger_joint_bytes(const struct ledger_usage *usage, uint32_t joint, unsigned gpu);
 uint64_t ledger_joint_total_bytes(const struct ledger_usage *usage, unsigned gpu);
 
+/* Whether the slot's hold on a joint place is the first one. Of all holders one says so, the maker as long as it lives. */
+bool ledger_joint_is_first(const struct ledger_slot *slot, uint32_t joint);
+
 /* The slots that hold a joint place, one for each hold. Returns how many. */
 unsigned ledger_joint_holders(const struct ledger_usage *usage, uint32_t joint,
                               uint32_t slots[static LEDGER_JOINT_HOLDERS]);

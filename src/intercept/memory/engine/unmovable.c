@@ -1,6 +1,7 @@
 #include "intercept/memory/engine/unmovable.h"
 
 #include "intercept/memory/area.h"
+#include "intercept/memory/charge.h"
 #include "intercept/memory/engine/engine.h"
 
 /* Why memory with this record stays. */
@@ -23,10 +24,16 @@ static enum wire_stays why_it_stays(const struct record *record)
     }
 }
 
+/* Memory that several processes of the session hold stays once. */
+static bool counts_elsewhere(const struct record *record)
+{
+    return record->joint && !ledger_joint_is_first(session_slot(), record->joint - 1u);
+}
+
 static void add_unmovable(const struct record *record, void *argument)
 {
     uint64_t *bytes = argument;
-    if (record_is_charged(record->kind) && !(record->flags & RECORD_MOVES))
+    if (record_is_charged(record->kind) && !(record->flags & RECORD_MOVES) && !counts_elsewhere(record))
         bytes[why_it_stays(record)] += record->charged.bytes;
 }
 
