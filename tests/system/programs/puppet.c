@@ -80,8 +80,17 @@ static CUresult make_array(CUarray *array, size_t bytes)
 static CUresult map(const struct thing *physical, struct thing *mapping)
 {
     CUresult result = call(cuMemAddressReserve)(&mapping->address, physical->bytes, 0, 0, 0);
+    CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAllocationProp properties;
     mapping->bytes = physical->bytes;
-    return result ? result : call(cuMemMap)(mapping->address, physical->bytes, 0, physical->handle, 0);
+    if (!result)
+        result = call(cuMemGetAllocationPropertiesFromHandle)(&properties, physical->handle);
+    if (!result && properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        access.location = properties.location;
+    if (!result)
+        result = call(cuMemMap)(mapping->address, physical->bytes, 0, physical->handle, 0);
+    return result ? result : call(cuMemSetAccess)(mapping->address, physical->bytes, &access, 1);
 }
 
 /* --- Threads --------------------------------------------------------------------------------------- */

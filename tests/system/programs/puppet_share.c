@@ -2,11 +2,13 @@
  * socket whose number PUPPET_SOCKET says, other names as hexadecimal digits in the line.
  *
  * - shareable B, export I, import B, retainhandle I: memory of cuMemCreate, by descriptor; B: its bytes.
+ * - made TYPES RDMA USAGE B: memory of cuMemCreate with these properties, mapped. fabricget I, fabricimport HEX B: the
+ * same as export and import by fabric handle.
  * - team B, bind I J, tiles I: a multicast object for this device, by descriptor as memory is; memory J
  *   bound to it; memory I mapped into a sparse array.
  * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc. paint I VALUE B, look I AT: its bytes.
  * - defaultpool D; sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport: a device's pool; one
- * of one's own, by descriptor.
+ * of one's own, by descriptor. poolof TYPES USAGE: one with these properties.
  * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
  * - external B, buffer I B, endexternal I: a descriptor as memory of another API.
  * - green D, endgreen I, attach, detach: green contexts; uses of the current context.
@@ -148,6 +150,36 @@ static CUresult import_pool(struct thing *thing)
     return result;
 }
 
+/* As frameworks do: memory that is mapped where it is used. */
+static CUresult make_mapped(const char *line, struct thing *thing)
+{
+    unsigned types = 0, for_rdma = 0, usage = 0;
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    const CUmemAccessDesc access = {.location = how.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    sscanf(line, "%*s %u %u %u %zu", &types, &for_rdma, &usage, &thing->bytes);
+    how.requestedHandleTypes = (CUmemAllocationHandleType)types;
+    how.allocFlags.gpuDirectRDMACapable = for_rdma != 0;
+    how.allocFlags.usage = (unsigned short)usage;
+    CUresult result = call(cuMemCreate)(&thing->handle, thing->bytes, &how, 0);
+    if (!result)
+        result = call(cuMemAddressReserve)(&thing->address, thing->bytes, 0, 0, 0);
+    if (!result)
+        result = call(cuMemMap)(thing->address, thing->bytes, 0, thing->handle, 0);
+    return result ? result : call(cuMemSetAccess)(thing->address, thing->bytes, &access, 1);
+}
+
+static CUresult make_pool_of(const char *line, struct thing *thing)
+{
+    unsigned types = 0, usage = 0;
+    sscanf(line, "%*s %u %u", &types, &usage);
+    CUmemPoolProps how = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = (CUmemAllocationHandleType)types,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                          .usage = (unsigned short)usage};
+    return call(cuMemPoolCreate)(&thing->pool, &how);
+}
+
 static CUresult make_team(struct thing *thing, size_t bytes)
 {
     CUmulticastObjectProp how = {.numDevices = 1, .size = bytes, .handleTypes = POSIX};
@@ -218,6 +250,24 @@ static bool obey_addresses(const char *verb, const char *digits, struct thing *g
     return true;
 }
 
+static bool obey_fabric(const char *verb, const char *digits, const char *line, const struct thing *given,
+                        struct thing *next)
+{
+    unsigned char fabric[64] = {0};
+    if (strcmp(verb, "fabricget") == 0) {
+        CUresult result =
+            call(cuMemExportToShareableHandle)(fabric, given->handle, CU_MEM_HANDLE_TYPE_FABRIC, 0);
+        answer_bytes(result, fabric, sizeof(fabric));
+    } else if (strcmp(verb, "fabricimport") == 0) {
+        sscanf(line, "%*s %*s %zu", &next->bytes);
+        read_bytes(digits, fabric, sizeof(fabric));
+        answer_thing(call(cuMemImportFromShareableHandle)(&next->handle, fabric, CU_MEM_HANDLE_TYPE_FABRIC));
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static bool obey_bytes(const char *verb, const char *line, const struct thing *given)
 {
     unsigned value = 0;
@@ -254,7 +304,11 @@ bool obey_share(const char *verb, const char *line)
     if (obey_bytes(verb, line, given))
         return true;
 #define IS(word) (strcmp(verb, word) == 0)
-    if (IS("shareable")) {
+    if (IS("made"))
+        answer_thing(make_mapped(line, next));
+    else if (IS("poolof"))
+        answer_thing(make_pool_of(line, next));
+    else if (IS("shareable")) {
         next->bytes = a;
         answer_thing(call(cuMemCreate)(&next->handle, a, &memory, 0));
     } else if (IS("export")) {
@@ -290,6 +344,7 @@ bool obey_share(const char *verb, const char *line)
     else if (IS("detach"))
         answer("%d", detach());
     else
-        return obey_addresses(verb, digits, given, next) || obey_pool(verb, digits, given, b, next);
+        return obey_addresses(verb, digits, given, next) || obey_fabric(verb, digits, line, given, next) ||
+               obey_pool(verb, digits, given, b, next);
     return true;
 }
