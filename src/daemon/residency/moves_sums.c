@@ -58,24 +58,12 @@ uint64_t moves_sum_of(const struct session *session, size_t offset)
     return sum;
 }
 
-/* Memory that several processes hold, each piece once. */
-static uint64_t joint_bytes(const struct session *session)
-{
-    uint64_t sum = 0;
-    for (unsigned i = 0; i < session->gpu_count && session->ledger.usage; i++)
-        sum = add(sum, ledger_joint_total_bytes(session->ledger.usage, i));
-    return sum;
-}
-
 void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS_COUNT])
 {
     memset(bytes, 0, WIRE_STAYS_COUNT * sizeof(*bytes));
     for (const struct process *process = session->processes; process; process = process->next)
         for (unsigned why = 0; process->move && why < WIRE_STAYS_COUNT; why++)
             bytes[why] = add(bytes[why], process->move->now.stays_bytes[why]);
-    /* What one process exported and another holds counts once. */
-    uint64_t joint = joint_bytes(session), exported = bytes[WIRE_STAYS_EXPORTED];
-    bytes[WIRE_STAYS_JOINT] = moves_at_most(bytes[WIRE_STAYS_JOINT], joint > exported ? joint - exported : 0);
 }
 
 uint64_t moves_stay_bytes(const struct session *session)
