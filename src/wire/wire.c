@@ -31,6 +31,7 @@ static size_t packet_bytes(unsigned type)
         [WIRE_EVICT] = sizeof(struct wire_evict),
         [WIRE_RESTORE] = sizeof(struct wire_restore),
         [WIRE_RESTORE_PART] = sizeof(struct wire_restore_part),
+        [WIRE_KEEP] = sizeof(struct wire_keep),
         [WIRE_MOVED] = sizeof(struct wire_moved),
         [WIRE_NEED] = sizeof(struct wire_need),
         [WIRE_ROOM] = sizeof(struct wire_room),

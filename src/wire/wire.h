@@ -40,6 +40,7 @@
  *   MOVED                  ->       how much of the process's memory is where: at first, after a change, now and then
  *                                   while it moves, and as the answer to an order
  *                          <-       ARENA with a descriptor: host memory for what leaves the card
+ *                          <-       KEEP: give host memory that holds nothing back to the system
  *                          <-       EVICT: close the gate, drain, and take all memory that can move off the card
  *                          <-       RESTORE: bring it back, and go on
  *                          <-       RESTORE_PART: bring so much of one GPU's memory back; the gate stays closed
@@ -99,6 +100,7 @@ enum wire_type {
     WIRE_NEED = 21,
     WIRE_ROOM = 22,
     WIRE_RESTORE_PART = 25, /* where MOVED says that the process knows it; 24 was a form that named no GPU */
+    WIRE_KEEP = 27,         /* where MOVED says so (WIRE_MOVED_STEPS) */
 };
 
 struct wire_header {
@@ -311,6 +313,12 @@ struct wire_arena {
     uint64_t bytes;
 };
 
+/* Others need host memory: give back the chunks beyond `most_bytes` in which nothing is that is away, as far as that can
+ * be done. Each is told of by MOVED. An EVICT that comes later ends this. */
+struct wire_keep {
+    uint64_t most_bytes;
+};
+
 struct wire_evict {
     uint64_t order;       /* a number that MOVED names; not 0 */
     uint64_t patience_ns; /* how long to wait for the work in flight, beyond the longest piece seen */
@@ -333,8 +341,9 @@ enum wire_move {
     WIRE_MOVE_DONE = 0,    /* the order is carried out; without an order: this is the present state */
     WIRE_MOVE_GOES_ON = 1, /* not the answer yet */
     WIRE_MOVE_BUSY = 2,    /* what was submitted did not end in time; or not idle for `idle_ns` */
-    WIRE_MOVE_NO_ROOM = 3, /* EVICT: in the arena; RESTORE: on the card */
-    WIRE_MOVE_FAILED = 4,  /* the driver refused */
+    WIRE_MOVE_NO_ROOM =
+        3, /* EVICT: in the arena, for all or (WIRE_MOVED_STEPS) some of it; RESTORE: on the card */
+    WIRE_MOVE_FAILED = 4, /* the driver refused */
 };
 
 /* Why memory stays on the card. */
@@ -382,6 +391,9 @@ enum wire_moved_flags {
     /* All work is done, no thread waits, and going by its gaps so far that will stay so for some time. */
     WIRE_MOVED_IDLE = 4,
     WIRE_MOVED_PARTS = 16, /* the process knows RESTORE_PART; 8 was a form that names no GPU */
+    /* It knows KEEP. And EVICT takes as much as the arena has room for, the rest with the next EVICT: so it may be given
+     * before the process has all chunks. */
+    WIRE_MOVED_STEPS = 32,
 };
 
 struct wire_message {
@@ -405,6 +417,7 @@ struct wire_message {
         struct wire_burst burst;
         struct wire_waits waits;
         struct wire_arena arena;
+        struct wire_keep keep;
         struct wire_evict evict;
         struct wire_restore restore;
         struct wire_restore_part restore_part;

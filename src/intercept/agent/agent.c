@@ -70,6 +70,9 @@ static void listen_to_daemon(struct gate *gate)
         case WIRE_REVOKE:
             agent_give_back(gate, message.revoke.lease, message.revoke.patience_ns, WIRE_OUTCOME_DRAINED);
             break;
+        case WIRE_KEEP:
+            agent_keep(&message.keep);
+            break;
         case WIRE_EVICT:
             agent_evict(gate, &message.evict);
             break;
@@ -174,6 +177,7 @@ static void *agent_main(void *unused)
             agent_serve(gate);
             agent_serve_memory(gate);
             agent_serve_spare(gate);
+            agent_serve_arena(gate);
         }
         check_descriptors(gate);
         uint64_t watch_ns = agent_watch_daemon(gate);

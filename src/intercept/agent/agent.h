@@ -36,9 +36,14 @@ struct agent_memory {
 struct agent_mover {
     /* While memory is away, the driver does not know its addresses. */
     bool takes_addresses;
+    /* evict() takes as much as the arena has room for, and the rest when it is called again. */
+    bool takes_parts;
     /* Add a chunk to the arena: `fd` is a sealed memfd of `bytes` whose memory is allocated. 0 or a negative errno. The
      * caller closes `fd`. */
     int (*take_chunk)(int fd, uint64_t bytes);
+    /* Page-lock a little more of the arena, so that a move need not. Calls of the program may have to wait meanwhile. 1: it
+     * did; 0: all is page-locked; a negative errno: not now. NULL: there is nothing to page-lock. */
+    int (*lock_pages)(void);
     void (*count)(struct agent_memory *memory);
     /* Move all memory that can move off the card, and back onto it. Called with the gate closed and nothing in flight. They
      * return when the move is done, and call `progress` now and then. 0, or a negative errno; -ENOMEM: no room in the arena,
@@ -49,10 +54,10 @@ struct agent_mover {
     /* Between the two: move up to `most_bytes` of what is away from `gpu` of the policy back to it. The program uses none of
      * it before restore(). evict() takes it away again. NULL: the memory only comes back as a whole. */
     int (*restore_part)(uint32_t gpu, uint64_t most_bytes, void (*progress)(void));
-    /* Whether the mover has more host memory than it could need; and give one chunk of it back to the system. NULL: it never
-     * has. */
+    /* Whether the mover has more host memory than it could need; and give one chunk of it back to the system, or one where
+     * there is more than `keep_bytes`, that holds nothing that is away. False: there is none, or it cannot go now. NULL: it never has. */
     bool (*has_spare_chunk)(void);
-    bool (*give_back_chunk)(void);
+    bool (*give_back_chunk)(uint64_t keep_bytes);
 };
 
 /* Call this once, before the process enters its first context. `mover` must live as long as the process. */

@@ -86,6 +86,11 @@ struct agent_state {
         struct idleness idleness;
         /* Since when the mover has had host memory to spare; 0: it has none. */
         uint64_t spare_since_ns;
+        /* The daemon needs host memory elsewhere, and asked for what is beyond `keep_bytes`. */
+        bool gives_back;
+        uint64_t keep_bytes;
+        /* When to page-lock more of the arena. */
+        uint64_t lock_at_ns;
     } move;
     /* There is no daemon: the agent keeps the environment's cap, or moves memory at random moments. */
     bool alone;
@@ -165,6 +170,7 @@ bool agent_has_mover(void);
 void agent_move_met(struct gate *gate);
 /* The caller closes `fd`. */
 void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd);
+void agent_keep(const struct wire_keep *keep);
 void agent_evict(struct gate *gate, const struct wire_evict *evict);
 void agent_restore_part(struct gate *gate, const struct wire_restore_part *order);
 void agent_restore(struct gate *gate, const struct wire_restore *restore);
@@ -178,9 +184,11 @@ bool agent_begin_move(struct gate *gate);
 void agent_end_of_move(void);
 /* Tell the daemon of changes in where the memory is, and in whether the process is idle. */
 void agent_serve_memory(struct gate *gate);
-/* Give host memory back that has been spare for 5 seconds. */
+/* Give host memory back that has been spare for 5 seconds, or that the daemon needs elsewhere. */
 void agent_serve_spare(struct gate *gate);
-/* How long the agent may sleep until it has to call these two again. */
+/* Page-lock a piece of the host memory, when it is time for that. */
+void agent_serve_arena(struct gate *gate);
+/* How long the agent may sleep until it has to call these three again. */
 uint64_t agent_move_pause_ns(void);
 /* The process ends: wait until a move in progress is over, up to 30 seconds. No move begins afterwards. */
 void agent_move_end(void);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/least.h"
 #include "intercept/agent/agent.h"
 #include "intercept/agent/agent_state.h"
 #include "intercept/resolve/guard.h"
@@ -18,7 +19,13 @@
 #define NAP_NS UINT64_C(20000)         /* between two looks at calls that name addresses */
 #define LOOK_NS UINT64_C(10000000)     /* how often to look for work */
 #define SPARE_NS UINT64_C(5000000000)  /* how long to keep host memory that is not needed */
-#define END_SECONDS 30                 /* how long a process that ends waits for a move */
+/* How soon to look again where all is page-locked (a context takes that with it), or the driver refuses to. */
+#define LOCK_AGAIN_NS UINT64_C(5000000000)
+/* After page-locking a piece the agent pauses for so many times as long as that took: other calls of a program that works
+ * may have waited. */
+#define LOCK_PAUSE_WORKS 19
+#define LOCK_PAUSE_RESTS 1
+#define END_SECONDS 30 /* how long a process that ends waits for a move */
 
 static const struct agent_mover *_Atomic mover;
 /* Held while memory moves. */
@@ -59,7 +66,8 @@ static struct wire_moved memory_now(const struct gate *gate)
         .resident_bytes = memory.resident_bytes,
         .evicted_bytes = memory.evicted_bytes,
         .arena_bytes = memory.arena_bytes,
-        .flags = flags | (agent_mover()->restore_part ? WIRE_MOVED_PARTS : 0),
+        .flags = flags | (agent_mover()->restore_part ? WIRE_MOVED_PARTS : 0) |
+                 (agent_mover()->takes_parts ? WIRE_MOVED_STEPS : 0),
     };
     memcpy(moved.stays_bytes, memory.stays_bytes, sizeof(moved.stays_bytes));
     return moved;
@@ -133,15 +141,49 @@ void agent_serve_spare(struct gate *gate)
         agent.move.spare_since_ns = 0;
     else if (!agent.move.spare_since_ns)
         agent.move.spare_since_ns = now_ns;
-    if (!agent.move.spare_since_ns || now_ns - agent.move.spare_since_ns < SPARE_NS ||
-        !agent_begin_move(gate))
+    bool is_spare = agent.move.spare_since_ns && now_ns - agent.move.spare_since_ns >= SPARE_NS;
+    if ((!is_spare && !agent.move.gives_back) || !agent_begin_move(gate))
         return;
-    bool is_given = moves->give_back_chunk();
+    bool is_given = moves->give_back_chunk(agent.move.gives_back ? agent.move.keep_bytes : UINT64_MAX);
     agent_end_of_move();
-    if (is_given)
+    if (is_given) {
         answer(gate, 0, WIRE_MOVE_DONE);
-    else
-        agent.move.spare_since_ns = now_ns; /* it cannot go now: try again later */
+    } else { /* it cannot go now: try again later, or when the daemon asks again */
+        agent.move.spare_since_ns = now_ns;
+        agent.move.gives_back = false;
+    }
+}
+
+void agent_keep(const struct wire_keep *keep)
+{
+    agent.move.gives_back = true;
+    agent.move.keep_bytes = keep->most_bytes;
+}
+
+/* --- Page-locking ---------------------------------------------------------------------------------- */
+
+static bool is_at_rest(void)
+{
+    return agent.move.is_away || agent.move.idleness.is_idle;
+}
+
+void agent_serve_arena(struct gate *gate)
+{
+    const struct agent_mover *moves = agent_mover();
+    uint64_t from_ns = monotonic_ns();
+    if (!moves || !moves->lock_pages || from_ns < agent.move.lock_at_ns || !agent_begin_move(gate))
+        return;
+    int result = moves->lock_pages();
+    agent_end_of_move();
+    uint64_t now_ns = monotonic_ns();
+    uint64_t pause = is_at_rest() ? LOCK_PAUSE_RESTS : LOCK_PAUSE_WORKS;
+    agent.move.lock_at_ns = now_ns + (result > 0 ? (now_ns - from_ns) * pause : LOCK_AGAIN_NS);
+}
+
+static uint64_t lock_pause_ns(uint64_t now_ns)
+{
+    uint64_t at_ns = agent_mover()->lock_pages ? agent.move.lock_at_ns : UINT64_MAX;
+    return at_ns > now_ns ? at_ns - now_ns : 0;
 }
 
 uint64_t agent_move_pause_ns(void)
@@ -149,8 +191,11 @@ uint64_t agent_move_pause_ns(void)
     if (!agent_has_mover())
         return UINT64_MAX;
     const struct idleness *idleness = &agent.move.idleness;
-    bool has_rested = idleness->is_idle && monotonic_ns() - idleness->worked_ns >= 2 * IDLENESS_MOST_NS;
-    return has_rested || agent.move.is_away ? TELL_NS : LOOK_NS;
+    uint64_t now_ns = monotonic_ns();
+    if (agent.move.gives_back)
+        return 0;
+    bool has_rested = idleness->is_idle && now_ns - idleness->worked_ns >= 2 * IDLENESS_MOST_NS;
+    return least(lock_pause_ns(now_ns), has_rested || agent.move.is_away ? TELL_NS : LOOK_NS);
 }
 
 /* --- Orders ---------------------------------------------------------------------------------------- */
@@ -161,6 +206,7 @@ void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd)
     if (result < 0)
         report_debug("a piece of host memory for evicted GPU memory could not be taken: %s",
                      strerror(-result));
+    agent.move.lock_at_ns = 0;
     if (agent_has_mover())
         answer(gate, 0, WIRE_MOVE_DONE);
 }
@@ -238,6 +284,7 @@ static enum wire_move evict(struct gate *gate, const struct wire_evict *order)
 {
     uint64_t now_ns = monotonic_ns();
     bool was_away = agent.move.is_away;
+    agent.move.gives_back = false; /* what this process has it needs now */
     if (agent.move.is_away && memory_now(gate).resident_bytes == 0)
         return WIRE_MOVE_DONE;
     look_for_work(gate, now_ns);

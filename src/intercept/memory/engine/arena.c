@@ -32,7 +32,10 @@ static bool reserve(struct arena *arena)
         arena->taken = reserve_pages(ADDRESSES / ARENA_GRAIN_BYTES / 8, PROT_READ | PROT_WRITE);
     if (!arena->chunks)
         arena->chunks = reserve_pages(ARENA_CHUNKS_MAX * sizeof(struct arena_chunk), PROT_READ | PROT_WRITE);
-    if (!arena->taken || !arena->chunks)
+    if (!arena->locked_by)
+        arena->locked_by =
+            reserve_pages(ADDRESSES / ARENA_PIECE_BYTES * sizeof(CUcontext), PROT_READ | PROT_WRITE);
+    if (!arena->taken || !arena->chunks || !arena->locked_by)
         return false;
     for (uint64_t bytes = ADDRESSES; !arena->base && bytes >= ADDRESSES_LEAST; bytes /= 2) {
         unsigned char *pages = reserve_pages(bytes, PROT_NONE);
@@ -46,7 +49,7 @@ static bool reserve(struct arena *arena)
 
 int arena_take_chunk(struct arena *arena, int fd, uint64_t bytes)
 {
-    if ((!arena->base && !reserve(arena)) || bytes % ARENA_GRAIN_BYTES ||
+    if ((!arena->base && !reserve(arena)) || bytes % ARENA_PIECE_BYTES ||
         bytes > arena->reserved_bytes - arena->ready_bytes || arena->chunk_count == ARENA_CHUNKS_MAX)
         return -ENOMEM;
     unsigned char *place = arena->base + arena->ready_bytes;
@@ -64,9 +67,7 @@ bool arena_give_back_chunk(struct arena *arena)
 {
     struct arena_chunk *last = &arena->chunks[arena->chunk_count - 1];
     unsigned char *pages = arena->base + last->begin;
-    if (last->context && real(cuMemHostUnregister)(pages) != CUDA_SUCCESS)
-        return false;
-    last->context = NULL;
+    GS_CHECK(!arena_locker(arena, last->begin, last->begin + last->bytes));
     if (mmap(pages, last->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
         MAP_FAILED)
         return false;
@@ -112,37 +113,65 @@ bool arena_has_room(struct arena *arena, uint64_t bytes)
     return fits;
 }
 
-void arena_lock_pages(struct arena *arena, CUcontext current)
+/* --- Page-locking ---------------------------------------------------------------------------------- */
+
+static CUcontext *locker_of(const struct arena *arena, uint64_t piece)
 {
-    if (!real(cuMemHostRegister_v2) || !real(cuMemHostUnregister))
-        return;
-    for (uint32_t i = 0; i < arena->chunk_count; i++) {
-        struct arena_chunk *chunk = &arena->chunks[i];
-        if (!chunk->context && real(cuMemHostRegister_v2)(arena->base + chunk->begin, chunk->bytes,
-                                                          CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS)
-            chunk->context = current;
-    }
+    return &arena->locked_by[piece / ARENA_PIECE_BYTES];
+}
+
+static uint64_t piece_of(uint64_t place)
+{
+    return place - place % ARENA_PIECE_BYTES;
+}
+
+uint64_t arena_in_one_piece(uint64_t place, uint64_t bytes)
+{
+    uint64_t left = piece_of(place) + ARENA_PIECE_BYTES - place;
+    return bytes < left ? bytes : left;
+}
+
+bool arena_find_unlocked(const struct arena *arena, uint64_t begin, uint64_t end, uint64_t *piece)
+{
+    GS_CHECK(end <= arena->ready_bytes);
+    for (uint64_t at = piece_of(begin); at < end; at += ARENA_PIECE_BYTES)
+        if (!*locker_of(arena, at)) {
+            *piece = at;
+            return true;
+        }
+    return false;
+}
+
+bool arena_lock_piece(const struct arena *arena, uint64_t piece)
+{
+    return real(cuMemHostRegister_v2) && real(cuMemHostUnregister) &&
+           real(cuMemHostRegister_v2)(arena->base + piece, ARENA_PIECE_BYTES, CU_MEMHOSTREGISTER_PORTABLE) ==
+               CUDA_SUCCESS;
+}
+
+bool arena_unlock_piece(const struct arena *arena, uint64_t piece)
+{
+    return real(cuMemHostUnregister)(arena->base + piece) == CUDA_SUCCESS;
+}
+
+void arena_note_locked(struct arena *arena, uint64_t piece, CUcontext context)
+{
+    *locker_of(arena, piece) = context;
+}
+
+CUcontext arena_locker(const struct arena *arena, uint64_t begin, uint64_t end)
+{
+    for (uint64_t at = begin; at < end; at += ARENA_PIECE_BYTES)
+        if (*locker_of(arena, at))
+            return *locker_of(arena, at);
+    return NULL;
 }
 
 void arena_forget_context(struct arena *arena, CUcontext context)
 {
-    for (uint32_t i = 0; i < arena->chunk_count; i++)
-        if (arena->chunks[i].context == context)
-            arena->chunks[i].context = NULL;
-}
-
-uint64_t arena_in_one_chunk(const struct arena *arena, uint64_t place, uint64_t bytes)
-{
-    uint32_t low = 0, high = arena->chunk_count - 1;
-    while (low < high) {
-        uint32_t middle = (low + high + 1) / 2;
-        if (arena->chunks[middle].begin <= place)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    uint64_t left = arena->chunks[low].begin + arena->chunks[low].bytes - place;
-    return bytes < left ? bytes : left;
+    for (uint64_t at = 0; at < arena->ready_bytes; at += ARENA_PIECE_BYTES)
+        if (*locker_of(arena, at) == context)
+            *locker_of(arena, at) = NULL;
 }
 
 /* --- Places ---------------------------------------------------------------------------------------- */

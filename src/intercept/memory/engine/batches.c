@@ -5,8 +5,10 @@
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 
-#define DIGESTER_TRIES 4u               /* by the fourth batch, the first extent has left */
-#define PIECE_BYTES (UINT64_C(2) << 20) /* of one copy: the link starts while the next copy is submitted */
+#define DIGESTER_TRIES 4u /* by the fourth batch, the first extent has left */
+/* Of one copy. The first ones of a move are small: the link starts while the next copy is submitted. Later ones are of a
+ * whole piece of the arena, since each costs a call. */
+#define COPY_FIRST_BYTES (UINT64_C(2) << 20)
 
 #define BATCH_PART 32 /* batches begin as this part of the whole */
 #define BATCH_LEAST_BYTES (UINT64_C(4) << 20)
@@ -42,14 +44,32 @@ CUdeviceptr move_address(const struct extent *extent)
     return extent->address ? extent->address : extent->program.window;
 }
 
+/* Page-lock what of the arena is not yet, while the copies before run. Where the driver refuses, it copies all the
+ * same, more slowly. */
+static void lock_pages(struct move *move, uint64_t place, uint64_t bytes)
+{
+    struct arena *arena = &move->swap->arena;
+    for (uint64_t at = place, piece; arena_find_unlocked(arena, at, place + bytes, &piece);
+         at = piece + ARENA_PIECE_BYTES)
+        if (arena_lock_piece(arena, piece))
+            arena_note_locked(arena, piece, move->way->context);
+}
+
+static uint64_t next_copy_bytes(const struct move *move, uint64_t place, uint64_t left)
+{
+    uint64_t most_bytes = move->copied_bytes < ARENA_PIECE_BYTES ? COPY_FIRST_BYTES : ARENA_PIECE_BYTES;
+    return arena_in_one_piece(place, left < most_bytes ? left : most_bytes);
+}
+
 CUresult move_copy(struct move *move, struct extent *extent, bool is_out)
 {
     const struct arena *arena = &move->swap->arena;
     CUresult result = move_open(extent);
     CUdeviceptr from = move_address(extent);
     for (uint64_t at = 0, bytes; at < extent->bytes && result == CUDA_SUCCESS; at += bytes) {
-        uint64_t left = extent->bytes - at, place = extent->place + at;
-        bytes = arena_in_one_chunk(arena, place, left < PIECE_BYTES ? left : PIECE_BYTES);
+        uint64_t place = extent->place + at;
+        bytes = next_copy_bytes(move, place, extent->bytes - at);
+        lock_pages(move, place, bytes);
         void *host = arena->base + place;
         result = is_out ? real(cuMemcpyDtoHAsync_v2)(host, from + at, bytes, move->tools->copies)
                         : real(cuMemcpyHtoDAsync_v2)(from + at, host, bytes, move->tools->copies);
@@ -143,7 +163,6 @@ static CUresult go(struct move *move, const struct direction *direction)
     CUresult result = tools_find(move->way->context, &move->tools), ended;
     if (result != CUDA_SUCCESS)
         return result;
-    arena_lock_pages(&move->swap->arena, move->way->context);
     move->digester_tries = move->swap->clean_mode == CLEAN_COPY ? 0 : DIGESTER_TRIES;
     result = move_batches(move, direction);
     digester_end(&move->digester);

@@ -18,9 +18,20 @@ static int take_chunk(int fd, uint64_t bytes)
     guard_lock(&swap->lock);
     int result = arena_take_chunk(&swap->arena, fd, bytes);
     guard_unlock(&swap->lock);
-    if (result == 0)
-        swap_lock_pages();
     return result;
+}
+
+static int lock_pages(void)
+{
+    switch (page_lock_next()) {
+    case PAGE_LOCK_DONE:
+        return 1;
+    case PAGE_LOCK_ALL:
+        return 0;
+    case PAGE_LOCK_NOT:
+        break;
+    }
+    return -EAGAIN;
 }
 
 /* During a move the thread that reports progress holds the engine's lock, so what cannot move is counted before. It
@@ -95,7 +106,9 @@ static int restore_part(uint32_t gpu, uint64_t most_bytes, void (*progress)(void
 
 const struct agent_mover swap_mover = {
     .takes_addresses = true,
+    .takes_parts = true,
     .take_chunk = take_chunk,
+    .lock_pages = lock_pages,
     .count = count,
     .evict = evict,
     .restore = restore,

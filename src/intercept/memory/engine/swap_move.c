@@ -6,7 +6,7 @@
 #include "intercept/memory/engine/move.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_pool.h"
-#include "intercept/resolve/own_calls.h"
+#include "intercept/resolve/guard.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 
@@ -177,6 +177,12 @@ static bool is_to_leave(const struct extent *extent)
     return extent->is_resident && !extent->is_pinned;
 }
 
+/* Where the arena has room for some of it only, the others leave when there is more. */
+static bool leaves_now(const struct extent *extent)
+{
+    return is_to_leave(extent) && extent->has_place;
+}
+
 static const struct direction out;
 
 static bool is_same(const struct digest *one, const struct digest *other)
@@ -277,7 +283,7 @@ static CUresult finish_out(struct extent *extent)
     return result;
 }
 
-static const struct direction out = {.is_to_move = is_to_leave,
+static const struct direction out = {.is_to_move = leaves_now,
                                      .prepare = find_clean,
                                      .go_on = take_first_digests,
                                      .submit = submit_out,
@@ -294,6 +300,7 @@ static void end_empty_ones(struct move *move)
     }
 }
 
+/* False: for some of them there is no place. */
 static bool take_places(struct move *move)
 {
     struct arena *arena = &move->swap->arena;
@@ -315,24 +322,40 @@ static void give_up_places(struct move *move)
             extent_give_up_place(extent);
 }
 
+static uint64_t bytes_with_places(struct move *move)
+{
+    uint64_t bytes = 0;
+    for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
+        bytes += leaves_now(extent) ? extent->bytes : 0;
+    return bytes;
+}
+
+enum room { ROOM_FOR_ALL, ROOM_FOR_SOME, ROOM_FOR_NONE };
+
 /* Give each extent that leaves a place in the arena, with memory there. If the free grains lie in runs that are too
- * short, the places of extents on the card, which do not need them, are given up first. */
-static bool make_room(struct move *move)
+ * short, the places of extents on the card, which do not need them, are given up first. An arena that is given may
+ * still grow, so it is used as far as it goes: the link need not wait for the rest. */
+static enum room make_room(struct move *move)
 {
     uint64_t bytes = 0;
     end_empty_ones(move);
     swap_pool_give_back(true);
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
         bytes += is_to_leave(extent) && !extent->has_place ? extent->bytes : 0;
-    if (!arena_has_room(&move->swap->arena, bytes))
-        return false;
+    bool has_room = arena_has_room(&move->swap->arena, bytes), is_given = move->swap->arena.is_given;
+    if (!has_room && !is_given)
+        return ROOM_FOR_NONE;
     if (take_places(move))
-        return true;
+        return ROOM_FOR_ALL;
+    if (has_room) {
+        give_up_places(move);
+        if (take_places(move))
+            return ROOM_FOR_ALL;
+    }
+    if (is_given && bytes_with_places(move))
+        return ROOM_FOR_SOME;
     give_up_places(move);
-    if (take_places(move))
-        return true;
-    give_up_places(move);
-    return false;
+    return ROOM_FOR_NONE;
 }
 
 /* Extents that no way took stay where they are until the next restore: programs may have destroyed all contexts on a
@@ -340,7 +363,7 @@ static bool make_room(struct move *move)
 static void leave_stuck(struct move *move)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
-        set_stuck(extent, is_to_leave(extent));
+        set_stuck(extent, leaves_now(extent));
     atomic_store_explicit(&move->swap->is_evicted, true, memory_order_relaxed);
 }
 
@@ -351,14 +374,15 @@ static CUresult evict(struct move *move)
     CUresult result = drop_ahead(move);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!make_room(move))
+    enum room room = make_room(move);
+    if (room == ROOM_FOR_NONE)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = move_all(move, &out);
     if (result == CUDA_SUCCESS)
         leave_stuck(move);
     else
         restore(move);
-    return result;
+    return result == CUDA_SUCCESS && room == ROOM_FOR_SOME ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 /* --- Called from other files ----------------------------------------------------------------------- */
@@ -402,20 +426,6 @@ CUresult swap_restore_part(CUdevice device, uint64_t most_bytes, void (*progress
     return move_in(&(struct part){device, most_bytes}, progress);
 }
 
-void swap_lock_pages(void)
-{
-    struct swap *swap = swap_state();
-    struct move move;
-    struct own_calls calls;
-    move_lock_all(swap);
-    begin(&move, NULL);
-    if (move.way_count && own_calls_begin(&calls, move.ways[0].context)) {
-        arena_lock_pages(&swap->arena, move.ways[0].context);
-        own_calls_end(&calls);
-    }
-    move_unlock_all(swap);
-}
-
 /* --- Host memory that is not needed any more ------------------------------------------------------- */
 
 #define RESERVE_PART 8 /* of what moves: programs that free memory often allocate it again */
@@ -449,21 +459,26 @@ static bool empty_last_chunk(struct swap *swap)
     return true;
 }
 
-bool swap_give_back_chunk(void)
+/* Only this thread moves memory, so nothing gets a place in the chunk between the two holds of the lock. */
+static bool give_back_last_chunk(void)
 {
     struct swap *swap = swap_state();
-    struct own_calls calls;
-    bool is_given = false;
-    move_lock_all(swap); /* the context that page-locked the chunk lives on meanwhile */
-    if (swap_has_spare_chunk() && empty_last_chunk(swap)) {
-        CUcontext context = last_chunk(&swap->arena)->context;
-        bool is_ready = own_calls_begin(&calls, context);
-        is_given = is_ready && arena_give_back_chunk(&swap->arena);
-        if (is_ready)
-            own_calls_end(&calls);
-    }
-    move_unlock_all(swap);
+    guard_lock(&swap->lock);
+    bool is_empty = swap->arena.chunk_count && empty_last_chunk(swap);
+    uint64_t begin = is_empty ? last_chunk(&swap->arena)->begin : 0, end = swap->arena.ready_bytes;
+    guard_unlock(&swap->lock);
+    if (!is_empty || !page_lock_undo(begin, end))
+        return false;
+    guard_lock(&swap->lock);
+    bool is_given = arena_give_back_chunk(&swap->arena);
+    guard_unlock(&swap->lock);
     return is_given;
+}
+
+bool swap_give_back_chunk(uint64_t keep_bytes)
+{
+    bool is_beyond = swap_state()->arena.ready_bytes > keep_bytes;
+    return (is_beyond || swap_has_spare_chunk()) && give_back_last_chunk();
 }
 
 struct swap_bytes swap_bytes(void)

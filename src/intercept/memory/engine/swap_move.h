@@ -18,8 +18,9 @@ struct swap_bytes swap_bytes(void);
 
 /* Take all that moves off the card; bring all back. The caller makes sure that nothing uses the memory meanwhile, and
  * that nothing is submitted before it is back. `progress` is called from time to time. Returns CUDA_SUCCESS, or what
- * went wrong. After a failure what had moved is where it was before; if even moving it back fails, the process is
- * evicted with some of its memory on the card. */
+ * went wrong. CUDA_ERROR_OUT_OF_MEMORY: an arena that others fill had room for some of the memory, which is away now, or
+ * for none; call again when there is more. After any other failure what had moved is where it was before; if even moving
+ * it back fails, the process is evicted with some of its memory on the card. */
 CUresult swap_evict(void (*progress)(void));
 CUresult swap_restore(void (*progress)(void));
 
@@ -28,10 +29,26 @@ CUresult swap_restore(void (*progress)(void));
  * After a failure, what this call had brought is away again. */
 CUresult swap_restore_part(CUdevice device, uint64_t most_bytes, void (*progress)(void));
 
-/* Page-lock the arena's chunks ahead of need: during a move this would take longer than the move itself. */
-void swap_lock_pages(void);
-
-/* Whether the arena has a chunk more than all memory that moves, with a reserve, could take; and give it back to the
- * system. False if it holds the only copy of something, or the driver keeps it. */
+/* Whether the arena has a chunk more than all memory that moves, with a reserve, could take. */
 bool swap_has_spare_chunk(void);
-bool swap_give_back_chunk(void);
+/* Give the last chunk back to the system, if it is spare or there is more than `keep_bytes`. False if not, if it holds the
+ * only copy of something, or if the driver keeps it. Called by the thread that moves memory, without locks. */
+bool swap_give_back_chunk(uint64_t keep_bytes);
+
+/* --- page_lock.c ----------------------------------------------------------------------------------- */
+
+/* Page-locks the arena (arena.h) in the background, a piece at a time, and undoes it.
+ *
+ * The engine's lock is not held while the driver works: threads allocate and launch meanwhile. The lock of the context's
+ * GPU is, since the context must live on; a thread that makes or destroys a context there waits for one piece. Called
+ * by the thread that takes chunks, gives them back and moves memory. */
+enum page_lock {
+    PAGE_LOCK_DONE, /* one more piece is page-locked */
+    PAGE_LOCK_ALL,  /* all were */
+    PAGE_LOCK_NOT,  /* the driver refuses, or there is no context to page-lock it in */
+};
+
+enum page_lock page_lock_next(void);
+
+/* Undo it in [begin, end) of the arena. False if the driver refuses for a piece. */
+bool page_lock_undo(uint64_t begin, uint64_t end);

@@ -232,32 +232,175 @@ static void an_eviction_without_room_changes_nothing(void **state)
     check(address, 100 * MIB, 1);
 }
 
-static unsigned locked_count;
+/* What the driver was asked to page-lock: how much, the most at once, and when the engine's lock was held. */
+static struct {
+    uint64_t bytes, most_bytes;
+    unsigned under_lock;
+    bool refuses;
+} locked;
 static CUresult (*driver_register)(void *, size_t, unsigned);
 
 static CUresult count_locked(void *address, size_t bytes, unsigned flags)
 {
-    locked_count++;
+    if (locked.refuses)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    locked.bytes += bytes;
+    locked.most_bytes = bytes > locked.most_bytes ? bytes : locked.most_bytes;
+    if (pthread_mutex_trylock(&swap_state()->lock) != 0)
+        locked.under_lock++;
+    else
+        pthread_mutex_unlock(&swap_state()->lock);
     return driver_register(address, bytes, flags);
 }
 
-/* Page-locking is slower than the link. */
-static void a_chunk_is_page_locked_when_it_comes(void **state)
+static void watch_locking(void)
 {
-    CUdeviceptr address = take(3 * MIB);
-    int fd = memfd_create("chunk", MFD_CLOEXEC);
-    assert_true(fd >= 0 && ftruncate(fd, 64 * MIB) == 0);
+    memset(&locked, 0, sizeof(locked));
     driver_register = real(cuMemHostRegister_v2);
-    atomic_store(&real_functions[CUDA_ID_cuMemHostRegister_v2], (void *)count_locked);
-    assert_int_equal(swap_mover.take_chunk(fd, 64 * MIB), 0);
+    SET(cuMemHostRegister_v2, count_locked);
+}
+
+static void give_chunk(uint64_t bytes)
+{
+    int fd = memfd_create("chunk", MFD_CLOEXEC);
+    assert_true(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    assert_int_equal(swap_mover.take_chunk(fd, bytes), 0);
     close(fd);
-    assert_true(locked_count > 0);
-    locked_count = 0;
+}
+
+static void lock_all_pages(void)
+{
+    while (swap_mover.lock_pages() == 1)
+        continue;
+    assert_int_equal(swap_mover.lock_pages(), 0);
+}
+
+static void drop_arena(void)
+{
+    while (swap_give_back_chunk(0))
+        continue;
+    assert_int_equal(swap_state()->arena.ready_bytes, 0);
+}
+
+/* Page-locking is slower than the link, and holds other calls up: so it is done before a move, a little at a time. */
+static void host_memory_is_page_locked_in_pieces_before_it_is_needed(void **state)
+{
+    CUdeviceptr address = take(40 * MIB);
+    drop_arena();
+    watch_locking();
+    give_chunk(64 * MIB);
+    assert_int_equal(locked.bytes, 0);
+    assert_int_equal(swap_mover.lock_pages(), 1);
+    assert_int_equal(locked.bytes, ARENA_PIECE_BYTES);
+    lock_all_pages();
+    assert_int_equal(locked.bytes, 64 * MIB);
+    assert_int_equal(locked.most_bytes, 16 * MIB);
+    assert_int_equal(locked.under_lock, 0);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    assert_int_equal(locked_count, 0);
-    atomic_store(&real_functions[CUDA_ID_cuMemHostRegister_v2], (void *)driver_register);
+    assert_int_equal(locked.bytes, 64 * MIB);
+    SET(cuMemHostRegister_v2, driver_register);
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+/* And what was not is page-locked as it is used, no more than that. */
+static void a_move_page_locks_what_it_uses(void **state)
+{
+    CUdeviceptr address = take(20 * MIB);
+    fill(address, 20 * MIB, 1);
+    drop_arena();
+    watch_locking();
+    give_chunk(64 * MIB);
+    locked.refuses = true;
+    assert_true(swap_mover.lock_pages() < 0);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS); /* more slowly */
+    assert_int_equal(locked.bytes, 0);
+    locked.refuses = false;
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(locked.bytes, 2 * ARENA_PIECE_BYTES);
+    check(address, 20 * MIB, 1);
+    SET(cuMemHostRegister_v2, driver_register);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+/* What a context had page-locked ends with it, and is page-locked again in another one. */
+static void page_locks_end_with_their_context(void **state)
+{
+    CUcontext other;
+    drop_arena();
+    give_chunk(64 * MIB);
+    lock_all_pages();
+    assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+    assert_int_equal(swap_mover.lock_pages(), -EAGAIN); /* in none */
+    assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    watch_locking();
+    lock_all_pages();
+    assert_int_equal(locked.bytes, 64 * MIB);
+    SET(cuMemHostRegister_v2, driver_register);
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    drop_arena();
+}
+
+/* An arena that the daemon gives piece by piece is used as far as it goes. */
+static void what_there_is_room_for_leaves_first(void **state)
+{
+    CUdeviceptr first = take(40 * MIB), second = take(40 * MIB), third = take(100 * MIB);
+    const CUdeviceptr all[] = {first, second, third};
+    const uint64_t sizes[] = {40 * MIB, 40 * MIB, 100 * MIB};
+    for (unsigned i = 0; i < 3; i++)
+        fill(all[i], sizes[i], i);
+    drop_arena();
+    swap_state()->arena.is_given = true;
+    uint64_t free_before = card_free();
+    assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_false(swap_state()->is_evicted);
+    assert_int_equal(swap_bytes().resident_bytes, 180 * MIB);
+    give_chunk(64 * MIB);
+    assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    uint64_t evicted = swap_bytes().evicted_bytes;
+    assert_true(evicted >= 40 * MIB && evicted <= 64 * MIB);
+    assert_int_equal(card_free(), free_before + evicted);
+    assert_int_equal(swap_bytes().resident_bytes, 180 * MIB - evicted);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS); /* it may also come back from here */
+    for (unsigned i = 0; i < 3; i++)
+        check(all[i], sizes[i], i);
+    fill(first, 40 * MIB, 7);
+    assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    give_chunk(64 * MIB);
+    assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
+    assert_true(swap_bytes().evicted_bytes > evicted);
+    give_chunk(64 * MIB);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().resident_bytes, 0);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(first, 40 * MIB, 7);
+    check(second, 40 * MIB, 1);
+    check(third, 100 * MIB, 2);
+    swap_state()->arena.is_given = false;
+}
+
+/* What others need goes back, but for what holds the only copy of something. */
+static void host_memory_goes_back_where_others_need_it(void **state)
+{
+    CUdeviceptr address = take(100 * MIB);
+    fill(address, 100 * MIB, 1);
+    drop_arena();
+    for (unsigned i = 0; i < 4; i++)
+        give_chunk(64 * MIB);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    while (swap_give_back_chunk(0))
+        continue;
+    assert_int_equal(swap_state()->arena.ready_bytes, 128 * MIB);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_true(swap_give_back_chunk(127 * MIB));
+    assert_false(swap_give_back_chunk(64 * MIB));
+    assert_int_equal(swap_state()->arena.ready_bytes, 64 * MIB);
+    drop_arena();
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS); /* this arena grows by itself */
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, 100 * MIB, 1);
 }
 
 static void a_restore_without_room_changes_nothing(void **state)
@@ -841,7 +984,7 @@ static uint64_t mapped_bytes(void)
 static void host_memory_that_nothing_needs_goes_back(void **state)
 {
     const struct arena *arena = &swap_state()->arena;
-    while (arena->chunk_count && arena_give_back_chunk(&swap_state()->arena)) /* of the tests before */
+    while (swap_give_back_chunk(0)) /* of the tests before */
         continue;
     CUdeviceptr large = take(190 * MIB), small = take(10 * MIB);
     fill(small, 10 * MIB, 1);
@@ -850,11 +993,11 @@ static void host_memory_that_nothing_needs_goes_back(void **state)
     assert_false(swap_has_spare_chunk());
     assert_int_equal(cuMemFree_v2(large), CUDA_SUCCESS);
     assert_true(swap_has_spare_chunk());
-    assert_false(swap_give_back_chunk()); /* the only copy of the other is there */
+    assert_false(swap_give_back_chunk(UINT64_MAX)); /* the only copy of the other is there */
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     assert_int_equal(mapped_bytes(), 4 * ARENA_CHUNK_BYTES);
     while (swap_has_spare_chunk())
-        assert_true(swap_give_back_chunk());
+        assert_true(swap_give_back_chunk(UINT64_MAX));
     assert_int_equal(arena->ready_bytes, 2 * ARENA_CHUNK_BYTES);
     assert_int_equal(mapped_bytes(), 2 * ARENA_CHUNK_BYTES);
     for (unsigned round = 0; round < 2; round++) {
@@ -1222,7 +1365,11 @@ int main(void)
         TEST(an_evicted_process_allocates_and_frees_without_the_card),
         TEST(addresses_are_answered_for_while_evicted),
         TEST(an_eviction_without_room_changes_nothing),
-        TEST(a_chunk_is_page_locked_when_it_comes),
+        TEST(host_memory_is_page_locked_in_pieces_before_it_is_needed),
+        TEST(a_move_page_locks_what_it_uses),
+        TEST(page_locks_end_with_their_context),
+        TEST(what_there_is_room_for_leaves_first),
+        TEST(host_memory_goes_back_where_others_need_it),
         TEST(a_restore_without_room_changes_nothing),
         TEST(a_move_that_fails_at_any_step_loses_nothing),
         TEST(a_part_comes_ahead_and_leaves_without_a_copy),
