@@ -88,6 +88,7 @@ struct config_daemon {
     uint64_t metrics_file_bytes, metrics_file_seconds;
     bool metrics_file_is_json;
     bool stop_uncovered, stop_uncovered_root;
+    bool host_memory_ahead;
     bool metrics_debug, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
     char metrics_file[PATH_MAX];                                                    /* "": none */

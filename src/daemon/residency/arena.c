@@ -24,11 +24,19 @@
 #define SPARED_PART 20 /* a twentieth of all of it */
 #define SPARED_LEAST (UINT64_C(64) << 20)
 #define SPARED_MOST (UINT64_C(2) << 30)
+#define SPARED_PART_AHEAD 5 /* by what is made ahead of need */
+
+/* What the helper does. */
+struct arena_work {
+    struct worker_job job;
+    void (*run)(struct arena_work *work);
+    struct daemon *daemon;
+};
 
 struct arena_job {
-    struct worker_job job;
-    struct daemon *daemon;
+    struct arena_work work;
     uint64_t bytes, all_bytes;
+    bool is_ahead;
     char pci_address[NVML_PCI_ADDRESS_TEXT]; /* of the GPU near which it is made; "": anywhere */
     arena_made *made;
     void *argument;
@@ -39,7 +47,8 @@ struct arena_job {
 
 uint64_t arena_chunk_bytes(uint64_t lacking_bytes)
 {
-    return lacking_bytes > ARENA_CHUNK_SMALL ? ARENA_CHUNK_LARGE : ARENA_CHUNK_SMALL;
+    uint64_t whole = (lacking_bytes + ARENA_CHUNK_SMALL - 1) / ARENA_CHUNK_SMALL * ARENA_CHUNK_SMALL;
+    return lacking_bytes >= ARENA_CHUNK_LARGE ? ARENA_CHUNK_LARGE : whole ? whole : ARENA_CHUNK_SMALL;
 }
 
 uint64_t arena_chunks_bytes(uint64_t lacking_bytes)
@@ -56,10 +65,11 @@ uint64_t arena_bound_bytes(const struct daemon *daemon)
 
 /* --- How much there is ----------------------------------------------------------------------------- */
 
-static uint64_t without_spare(uint64_t all_bytes, uint64_t free_bytes)
+static uint64_t without_spare(uint64_t all_bytes, uint64_t free_bytes, bool is_ahead)
 {
-    uint64_t spare = all_bytes / SPARED_PART;
-    spare = spare < SPARED_LEAST ? SPARED_LEAST : spare > SPARED_MOST ? SPARED_MOST : spare;
+    uint64_t spare = all_bytes / SPARED_PART, most = is_ahead ? all_bytes / SPARED_PART_AHEAD : SPARED_MOST;
+    spare = is_ahead ? most : spare > most ? most : spare;
+    spare = spare < SPARED_LEAST ? SPARED_LEAST : spare;
     return free_bytes > spare ? free_bytes - spare : 0;
 }
 
@@ -77,13 +87,13 @@ static bool read_line_number(const char *path, const char *name, uint64_t *numbe
     return found;
 }
 
-static uint64_t machine_room(void)
+static uint64_t machine_room(bool is_ahead)
 {
     uint64_t total, available;
     if (!read_line_number("/proc/meminfo", "MemTotal:", &total) ||
         !read_line_number("/proc/meminfo", "MemAvailable:", &available))
         return UINT64_MAX;
-    return without_spare(total << 10, available << 10);
+    return without_spare(total << 10, available << 10, is_ahead);
 }
 
 /* Where the kernel keeps a process's memory cgroup (cgroups(7)), and what its files are called. */
@@ -104,7 +114,7 @@ static bool read_number_in(const char *folder, const char *file, const char *nam
 }
 
 /* How much the cgroup at `folder` may still take, counting its file cache, which the kernel can drop at once. */
-static uint64_t cgroup_room(const struct cgroups *kind, const char *folder)
+static uint64_t cgroup_room(const struct cgroups *kind, const char *folder, bool is_ahead)
 {
     uint64_t max, current, inactive = 0, active = 0;
     if (!read_number_in(folder, kind->max, "", &max) || /* "max", or the root, which has no limit */
@@ -114,7 +124,7 @@ static uint64_t cgroup_room(const struct cgroups *kind, const char *folder)
     read_number_in(folder, "memory.stat", kind->active, &active);
     uint64_t files = inactive + active;
     uint64_t used = current > files ? current - files : 0;
-    return without_spare(max, max > used ? max - used : 0);
+    return without_spare(max, max > used ? max - used : 0, is_ahead);
 }
 
 /* Whether the line of /proc/self/cgroup, "5:cpu,cpuacct:/path", is about that controller; sets `*path` then. */
@@ -152,14 +162,14 @@ static bool find_cgroup(const struct cgroups *kind, char *folder, size_t size)
 }
 
 /* The least room of the daemon's cgroup and all its parents. */
-static uint64_t cgroups_room(void)
+static uint64_t cgroups_room(bool is_ahead)
 {
     char folder[PATH_MAX + 32];
     uint64_t least = UINT64_MAX;
     for (size_t i = 0; i < sizeof(cgroups) / sizeof(cgroups[0]); i++) {
         bool found = find_cgroup(&cgroups[i], folder, sizeof(folder));
         while (found && strlen(folder) >= strlen(cgroups[i].root)) {
-            uint64_t room = cgroup_room(&cgroups[i], folder);
+            uint64_t room = cgroup_room(&cgroups[i], folder, is_ahead);
             least = room < least ? room : least;
             *strrchr(folder, '/') = '\0';
         }
@@ -168,9 +178,9 @@ static uint64_t cgroups_room(void)
 }
 
 /* What the machine and the daemon's cgroup can give now and leave enough to others. Takes milliseconds. */
-static uint64_t room_bytes_now(void)
+static uint64_t room_bytes_now(bool is_ahead)
 {
-    uint64_t machine = machine_room(), allowed = cgroups_room();
+    uint64_t machine = machine_room(is_ahead), allowed = cgroups_room(is_ahead);
     return machine < allowed ? machine : allowed;
 }
 
@@ -179,7 +189,7 @@ static uint64_t room_bytes_now(void)
 static int make_chunk(struct arena_job *job)
 {
     char wanted[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT];
-    uint64_t room_bytes = room_bytes_now();
+    uint64_t room_bytes = room_bytes_now(job->is_ahead);
     if (room_bytes < job->all_bytes) {
         snprintf(job->why, sizeof(job->why),
                  "there is no host memory for it: %s more are needed, and the machine or the daemon's cgroup "
@@ -187,49 +197,84 @@ static int make_chunk(struct arena_job *job)
                  units_format_bytes(job->all_bytes, wanted), units_format_bytes(room_bytes, room));
         return -ENOMEM;
     }
-    int fd = chunk_make(job->bytes, pci_numa_node("/sys", job->pci_address));
+    int fd = chunk_make(job->bytes, pci_numa_node("/sys", job->pci_address),
+                        job->is_ahead ? 1 : CHUNK_THREADS_MOST);
     if (fd < 0)
         snprintf(job->why, sizeof(job->why), "host memory for it cannot be made: %s", strerror(-fd));
     return fd;
+}
+
+struct look_job {
+    struct arena_work work;
+    arena_looked *looked;
+    bool is_short; /* by the helper */
+};
+
+static void make(struct arena_work *work)
+{
+    struct arena_job *job = (struct arena_job *)work;
+    job->fd = make_chunk(job);
+}
+
+static void look(struct arena_work *work)
+{
+    ((struct look_job *)work)->is_short = room_bytes_now(false) == 0;
 }
 
 static void run_jobs(struct worker_job *first, void *context)
 {
     (void)context;
     for (struct worker_job *at = first; at; at = at->next) {
-        struct arena_job *job = (struct arena_job *)at;
-        job->fd = make_chunk(job);
+        struct arena_work *work = (struct arena_work *)at;
+        work->run(work);
     }
 }
 
 /* --- The loop's side ------------------------------------------------------------------------------- */
+
+static void on_looked(struct worker_job *worker_job)
+{
+    struct look_job *job = (struct look_job *)worker_job;
+    job->looked(job->work.daemon, job->is_short);
+    free(job);
+}
 
 static void on_done(struct worker_job *worker_job)
 {
     struct arena_job *job = (struct arena_job *)worker_job;
     job->made(job->argument, job->fd, job->bytes, job->why);
     if (job->fd >= 0)
-        closer_close(job->daemon, job->fd); /* if no process has it, its pages are freed */
+        closer_close(job->work.daemon, job->fd); /* if no process has it, its pages are freed */
     free(job);
 }
 
-void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, const char *pci_address,
-                arena_made *made, void *argument)
+void arena_make(struct daemon *daemon, const struct arena_wish *wish, arena_made *made, void *argument)
 {
     struct arena_job *job = calloc(1, sizeof(*job));
     if (!job) {
-        made(argument, -ENOMEM, bytes, "the daemon is out of memory");
+        made(argument, -ENOMEM, wish->bytes, "the daemon is out of memory");
         return;
     }
-    *job = (struct arena_job){.job.done = on_done,
-                              .daemon = daemon,
-                              .bytes = bytes,
-                              .all_bytes = all_bytes > bytes ? all_bytes : bytes,
+    *job = (struct arena_job){.work = {.job.done = on_done, .run = make, .daemon = daemon},
+                              .bytes = wish->bytes,
+                              .all_bytes = wish->all_bytes > wish->bytes ? wish->all_bytes : wish->bytes,
+                              .is_ahead = wish->is_ahead,
                               .made = made,
                               .argument = argument,
                               .fd = -1};
-    snprintf(job->pci_address, sizeof(job->pci_address), "%s", pci_address);
-    worker_submit(daemon->arena, &job->job);
+    snprintf(job->pci_address, sizeof(job->pci_address), "%s", wish->pci_address);
+    worker_submit(daemon->arena, &job->work.job);
+}
+
+bool arena_look(struct daemon *daemon, arena_looked *looked)
+{
+    struct look_job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return false;
+    *job =
+        (struct look_job){.work = {.job.done = on_looked, .run = look, .daemon = daemon}, .looked = looked};
+    worker_submit(daemon->arena, &job->work.job);
+    return true;
 }
 
 int arena_start(struct daemon *daemon, struct error *error)

@@ -5,7 +5,8 @@
  *         process has gone
  *
  * Before each chunk the helper checks that the machine and the cgroup have that much to spare. It does not make a chunk
- * that would take memory away from others. */
+ * that would take memory away from others. A chunk that is made ahead of need must leave them more, and is made by one
+ * thread; one that is needed now, by several. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,17 +20,27 @@ struct daemon;
 #define ARENA_CHUNK_SMALL HOST_MEMORY_LEAST_BYTES
 #define ARENA_CHUNK_LARGE (UINT64_C(256) << 20)
 
-/* The size of the next chunk for a process that lacks this many bytes. */
+/* The size of the next chunk for a process that lacks this many bytes: a multiple of the small one, up to the large
+ * one. */
 uint64_t arena_chunk_bytes(uint64_t lacking_bytes);
 /* The sizes of all its next chunks together. */
 uint64_t arena_chunks_bytes(uint64_t lacking_bytes);
 
 /* Called in the loop's thread. `fd`: the chunk, which is closed when this returns; or a negative errno, and `why`. */
 typedef void arena_made(void *argument, int fd, uint64_t bytes, const char *why);
-/* Make a chunk of `bytes`, if there is room for `all_bytes`, which the session still lacks. It is made near the GPU
- * with this PCI address, so that the link to it crosses no other processor ("": anywhere). */
-void arena_make(struct daemon *daemon, uint64_t bytes, uint64_t all_bytes, const char *pci_address,
-                arena_made *made, void *argument);
+struct arena_wish {
+    uint64_t bytes;     /* of the chunk */
+    uint64_t all_bytes; /* there has to be room for so much, which the session still lacks */
+    bool is_ahead;      /* nothing waits for it */
+    /* Make it near the GPU with this PCI address, so that the link to it crosses no other processor; "": anywhere. */
+    const char *pci_address;
+};
+void arena_make(struct daemon *daemon, const struct arena_wish *wish, arena_made *made, void *argument);
+
+/* Find out whether the machine and the cgroup still have something to spare. `looked` is called in the loop's thread.
+ * False: out of memory, and it is not called. */
+typedef void arena_looked(struct daemon *daemon, bool is_short);
+bool arena_look(struct daemon *daemon, arena_looked *looked);
 
 /* The most host memory that all sessions together may have. */
 uint64_t arena_bound_bytes(const struct daemon *daemon);

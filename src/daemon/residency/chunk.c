@@ -3,6 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,6 +20,9 @@
 #endif
 #define MPOL_PREFERRED 1 /* linux/mempolicy.h */
 #define NUMA_NODES_MAX 1024
+
+#define PART_GRAIN_BYTES (UINT64_C(2) << 20)  /* of a huge page */
+#define PART_LEAST_BYTES (UINT64_C(16) << 20) /* less is done before another thread has begun */
 
 static int make_file(void)
 {
@@ -37,14 +43,63 @@ static void prefer_node(void *pages, uint64_t bytes, int numa_node)
     syscall(SYS_mbind, pages, bytes, MPOL_PREFERRED, nodes, (unsigned long)NUMA_NODES_MAX, 0U);
 }
 
+/* A part of the chunk, and the thread that has its pages allocated. */
+struct part {
+    unsigned char *pages;
+    uint64_t bytes;
+    pthread_t thread;
+    bool has_thread;
+    int result; /* 0 or a negative errno */
+};
+
+static void *populate_part(void *argument)
+{
+    struct part *part = argument;
+    if (madvise(part->pages, part->bytes, MADV_POPULATE_WRITE) < 0)
+        part->result = errno == EFAULT ? -ENOMEM : -errno; /* the fault would be SIGBUS */
+    return NULL;
+}
+
+/* How many parts to share the chunk among. */
+static unsigned part_count(uint64_t bytes, unsigned most_threads)
+{
+    cpu_set_t cpus;
+    uint64_t count = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? (uint64_t)CPU_COUNT(&cpus) : 1;
+    count = count < most_threads ? count : most_threads;
+    count = count < CHUNK_THREADS_MOST ? count : CHUNK_THREADS_MOST;
+    count = count < bytes / PART_LEAST_BYTES ? count : bytes / PART_LEAST_BYTES;
+    return count ? (unsigned)count : 1;
+}
+
+/* Have all parts populated: the last one, and those for which there is no thread, by this thread. */
+static int populate_parts(unsigned char *pages, uint64_t bytes, unsigned count)
+{
+    struct part parts[CHUNK_THREADS_MOST] = {0};
+    uint64_t each = bytes / count / PART_GRAIN_BYTES * PART_GRAIN_BYTES;
+    int result = 0;
+    for (unsigned i = 0; i < count; i++) {
+        parts[i].pages = pages + i * each;
+        parts[i].bytes = i + 1 < count ? each : bytes - i * each;
+        parts[i].has_thread =
+            i + 1 < count && pthread_create(&parts[i].thread, NULL, populate_part, &parts[i]) == 0;
+        if (!parts[i].has_thread)
+            populate_part(&parts[i]);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (parts[i].has_thread)
+            pthread_join(parts[i].thread, NULL);
+        result = result ? result : parts[i].result;
+    }
+    return result;
+}
+
 /* Have every page allocated here, where nobody waits for it. First by madvise(), because what fallocate() makes is
  * never a huge page. */
-static int populate(int fd, unsigned char *pages, uint64_t bytes)
+static int populate(int fd, unsigned char *pages, uint64_t bytes, unsigned most_threads)
 {
-    if (madvise(pages, bytes, MADV_POPULATE_WRITE) == 0)
-        return 0;
-    if (errno != EINVAL)
-        return errno == EFAULT ? -ENOMEM : -errno; /* the fault would be SIGBUS */
+    int result = populate_parts(pages, bytes, part_count(bytes, most_threads));
+    if (result != -EINVAL)
+        return result;
     if (fallocate(fd, 0, 0, (off_t)bytes) < 0)
         return -errno;
     for (uint64_t at = 0; at < bytes; at += 4096)
@@ -52,7 +107,7 @@ static int populate(int fd, unsigned char *pages, uint64_t bytes)
     return 0;
 }
 
-static int fill(int fd, uint64_t bytes, int numa_node)
+static int fill(int fd, uint64_t bytes, int numa_node, unsigned most_threads)
 {
     if (ftruncate(fd, (off_t)bytes) < 0)
         return -errno;
@@ -61,15 +116,15 @@ static int fill(int fd, uint64_t bytes, int numa_node)
         return -errno;
     madvise(pages, bytes, MADV_HUGEPAGE);
     prefer_node(pages, bytes, numa_node);
-    int result = populate(fd, pages, bytes);
+    int result = populate(fd, pages, bytes, most_threads);
     munmap(pages, bytes);
     return result;
 }
 
-int chunk_make(uint64_t bytes, int numa_node)
+int chunk_make(uint64_t bytes, int numa_node, unsigned most_threads)
 {
     cleanup_close int fd = make_file();
-    int result = fd < 0 ? -errno : fill(fd, bytes, numa_node);
+    int result = fd < 0 ? -errno : fill(fd, bytes, numa_node, most_threads);
     if (result == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         result = -errno;
     return result < 0 ? result : steal_fd(&fd);

@@ -7,6 +7,9 @@
 
 #include <stdint.h>
 
-/* Make a chunk, near that NUMA node if the node has room for it; node below 0: anywhere. Returns a descriptor or a
- * negative errno. */
-int chunk_make(uint64_t bytes, int numa_node);
+/* The kernel clears each page as it allocates it, at some GB/s by one thread. Up to so many threads share a chunk. */
+#define CHUNK_THREADS_MOST 8u
+
+/* Make a chunk, near that NUMA node if the node has room for it; node below 0: anywhere. By at most `most_threads`
+ * threads, as there are CPUs, and as is worth it. Returns a descriptor or a negative errno. */
+int chunk_make(uint64_t bytes, int numa_node, unsigned most_threads);

@@ -73,6 +73,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     moves_decide(moves->daemon);
     if (more)
         moves_set_timer(moves);
+    moves_look_ahead(moves->daemon);
     return 0;
 }
 
@@ -104,7 +105,10 @@ int moves_suspend(struct session *session, struct error *error)
     if (!session_can_move(session))
         return moves_checkpoint_suspend(session, error);
     bool leaves = session->move && session->move->is_leaving;
-    int result = leaves ? 0 : moves_check_bounds(session, moves_chunk_bytes(session), error);
+    int result =
+        leaves ? 0
+               : moves_check_bounds(session, moves_chunk_bytes(session), moves_given_back(session, false),
+                                    moves_given_back(session, true), error);
     if (result < 0)
         return result;
     if (!moves_find(session, NULL))

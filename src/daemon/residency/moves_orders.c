@@ -26,6 +26,8 @@
 #define AHEAD_LEAST_BYTES (UINT64_C(64) << 20)
 /* When a chunk could not be made ahead of need, how long until it is tried again. */
 #define PREPARE_AGAIN_USEC UINT64_C(10000000)
+/* How long until host memory is asked for again that others were told to give back. */
+#define GIVEN_BACK_USEC UINT64_C(20000)
 
 /* A chunk is being made for this process, which may end meanwhile. */
 struct chunk_wish {
@@ -34,6 +36,7 @@ struct chunk_wish {
     pid_t pid;
     uint64_t start_ticks, generation;
     uint32_t slot;
+    bool is_ahead; /* nothing waits for it */
 };
 
 static void give_order(struct process *process, struct wire_message *message, uint64_t *number)
@@ -43,6 +46,7 @@ static void give_order(struct process *process, struct wire_message *message, ui
     if (!agents_send(process, message, -1))
         return;
     process->move->order = *number;
+    process->move->is_eviction = message->header.type == WIRE_EVICT;
     process->move->heard_usec = daemon_now_usec();
     process->move->silence_told = false;
 }
@@ -111,23 +115,44 @@ static void order_part(struct process *process)
     session->move->ahead_bytes[gpu] -= bytes;
 }
 
+/* There is no host memory for the process. If it should leave, others may have some that they do not use. */
+static void lack(struct process *process, uint64_t bytes, const char *why)
+{
+    struct session *session = process->session;
+    if (!session->move->is_leaving)
+        process->move->prepare_usec = daemon_now_usec() + PREPARE_AGAIN_USEC;
+    else if (moves_take_back(session, bytes))
+        process->move->prepare_usec = daemon_now_usec() + GIVEN_BACK_USEC;
+    else
+        moves_fail(session, "%s", why);
+}
+
+static void send_chunk(struct process *process, int fd, uint64_t bytes)
+{
+    struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
+    if (!agents_send(process, &message, fd))
+        return;
+    process_move_note_chunk(process->move, bytes);
+    process->move->has_new_room = true;
+}
+
 static void on_chunk(void *argument, int fd, uint64_t bytes, const char *why)
 {
     struct chunk_wish wish = *(struct chunk_wish *)argument;
     free(argument);
+    wish.daemon->moves->is_making_ahead &= !wish.is_ahead;
     struct session *session = session_find_id(wish.daemon, wish.session_id);
     struct process *process =
         session ? process_find(session, wish.pid, wish.start_ticks, wish.slot, wish.generation) : NULL;
     if (!process || !process->move)
         return;
     process->move->chunk_comes = false;
-    struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
-    if (fd < 0 && session->move->is_leaving)
-        moves_fail(session, "%s", why);
+    if (fd < 0 && wish.is_ahead)
+        process->move->prepare_usec = session->move->is_leaving ? 0 : daemon_now_usec() + PREPARE_AGAIN_USEC;
     else if (fd < 0)
-        process->move->prepare_usec = daemon_now_usec() + PREPARE_AGAIN_USEC;
-    else if (agents_send(process, &message, fd))
-        process_move_note_chunk(process->move, bytes);
+        lack(process, bytes, why);
+    else
+        send_chunk(process, fd, bytes);
     moves_advance(session);
 }
 
@@ -140,28 +165,49 @@ static const char *pci_address_of(const struct session *session)
     return is_one && !daemon->options.simulated ? daemon->gpus[session->gpus[0].gpu].pci_address : "";
 }
 
-/* Have a chunk made for the process. While the session is not leaving, it is not a failure if none can be made. */
-static void ask_for_chunk(struct process *process, uint64_t bytes)
+/* Have a chunk made for the process. False, with the reason: it may have no more now. */
+static bool make_chunk(struct process *process, uint64_t bytes, bool is_ahead, struct error *error)
 {
     struct session *session = process->session;
-    struct error error;
-    struct chunk_wish *wish;
-    if (moves_check_bounds(session, bytes, &error) < 0) {
-        if (session->move->is_leaving)
-            moves_fail(session, "%s", error.message);
-        else
-            process->move->prepare_usec = daemon_now_usec() + PREPARE_AGAIN_USEC;
-    } else if ((wish = calloc(1, sizeof(*wish)))) {
-        *wish = (struct chunk_wish){.daemon = session->daemon,
-                                    .pid = process->pid,
-                                    .start_ticks = process->start_ticks,
-                                    .generation = process->generation,
-                                    .slot = process->slot};
-        strcpy(wish->session_id, session->id);
-        process->move->chunk_comes = true;
-        arena_make(session->daemon, bytes, moves_chunk_bytes(session), pci_address_of(session), on_chunk,
-                   wish);
+    if (moves_check_bounds(session, bytes, 0, 0, error) < 0)
+        return false;
+    struct chunk_wish *wish = calloc(1, sizeof(*wish));
+    if (!wish) {
+        error_set_errno(error, ENOMEM, "host memory for session %s", session->id);
+        return false;
     }
+    *wish = (struct chunk_wish){.daemon = session->daemon,
+                                .pid = process->pid,
+                                .start_ticks = process->start_ticks,
+                                .generation = process->generation,
+                                .slot = process->slot,
+                                .is_ahead = is_ahead};
+    strcpy(wish->session_id, session->id);
+    process->move->chunk_comes = true;
+    arena_make(session->daemon,
+               &(struct arena_wish){.bytes = bytes,
+                                    .all_bytes = is_ahead ? bytes : moves_chunk_bytes(session),
+                                    .is_ahead = is_ahead,
+                                    .pci_address = pci_address_of(session)},
+               on_chunk, wish);
+    return true;
+}
+
+static void ask_for_chunk(struct process *process, uint64_t bytes)
+{
+    struct error error;
+    uint64_t least = bytes < ARENA_CHUNK_SMALL ? bytes : ARENA_CHUNK_SMALL;
+    if (!make_chunk(process, bytes, false, &error) && !make_chunk(process, least, false, &error))
+        lack(process, bytes, error.message);
+}
+
+bool moves_make_chunk(struct process *process, uint64_t bytes)
+{
+    struct error error;
+    bool is_made = make_chunk(process, bytes, true, &error);
+    if (!is_made)
+        process->move->prepare_usec = daemon_now_usec() + PREPARE_AGAIN_USEC;
+    return is_made;
 }
 
 static bool may_be_told(const struct process *process)
@@ -175,8 +221,33 @@ void moves_prepare(struct session *session)
     for (struct process *process = session->processes; process; process = process->next)
         if (process->move && may_be_told(process) && process_move_lacks_bytes(process->move) &&
             daemon_now_usec() >= process->move->prepare_usec)
-            /* A small one, because its agent is busy for a while with each. */
             ask_for_chunk(process, ARENA_CHUNK_SMALL);
+}
+
+/* Whether the process can begin to leave before it has all host memory that it needs: it has some that it has not used
+ * since it was last told to, and may have the rest. */
+static bool can_leave_in_steps(const struct process *process)
+{
+    const struct session *session = process->session;
+    struct error error;
+    return (process->move->now.flags & WIRE_MOVED_STEPS) && process->move->has_new_room &&
+           moves_check_bounds(session, moves_chunk_bytes(session), 0, 0, &error) == 0;
+}
+
+/* The process should leave: it is given what host memory it lacks, and told to go as soon as there is some. While it
+ * leaves with that, the next chunk is made. */
+static void step_out(struct process *process)
+{
+    struct process_move *move = process->move;
+    uint64_t lacking = process->session->engine == LEDGER_ENGINE_SWAP ? process_move_lacks_bytes(move) : 0;
+    if (lacking && !move->chunk_comes && daemon_now_usec() >= move->prepare_usec &&
+        (!move->order || (move->now.flags & WIRE_MOVED_STEPS)))
+        ask_for_chunk(process, arena_chunk_bytes(lacking));
+    if (process->session->move->is_leaving && !move->order && daemon_now_usec() >= move->again_usec &&
+        ((!lacking && !move->chunk_comes) || can_leave_in_steps(process))) {
+        move->has_new_room = false;
+        order_out(process);
+    }
 }
 
 /* Tell one process what to do, unless it is doing that or has done it. */
@@ -184,18 +255,17 @@ static void step(struct process *process)
 {
     struct process_move *move = process->move;
     bool is_leaving = process->session->move->is_leaving;
-    if (!may_be_told(process) || daemon_now_usec() < move->again_usec)
+    if (!process->agent || !move->has_said || daemon_now_usec() < move->again_usec)
         return;
-    if (is_leaving && process->session->move->is_ahead && process_move_is_partly_away(move)) {
+    bool comes_ahead = is_leaving && process->session->move->is_ahead && process_move_is_partly_away(move);
+    if (is_leaving && !comes_ahead && !process_move_is_away(move))
+        step_out(process);
+    else if (!may_be_told(process))
+        return;
+    else if (comes_ahead)
         order_part(process);
-    } else if (is_leaving && !process_move_is_away(move)) {
-        if (process->session->engine == LEDGER_ENGINE_SWAP && process_move_lacks_bytes(move))
-            ask_for_chunk(process, arena_chunk_bytes(process_move_lacks_bytes(move)));
-        else
-            order_out(process);
-    } else if (!is_leaving && process_move_is_partly_away(move)) {
+    else if (!is_leaving && process_move_is_partly_away(move))
         order_in(process);
-    }
 }
 
 /* Whether the process's gate is closed whatever the leases say, or will be as soon as it hears of an order. */
@@ -299,7 +369,8 @@ void moves_advance(struct session *session)
 
 static void forget_refusals(struct process_move *move)
 {
-    move->again_usec = 0;
+    move->again_usec = move->prepare_usec = 0;
+    move->has_new_room = move->now.arena_bytes > 0;
     for (unsigned i = 0; i < LEDGER_GPUS; i++)
         move->gpus[i].vain_bytes = 0;
 }

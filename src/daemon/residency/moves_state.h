@@ -1,6 +1,7 @@
 /* moves_state.h - the state of moves, and what the files of moves do for each other.
  *
  * moves_sums        adds up what is where, by what processes said last, and how much host memory a session may have
+ * moves_ahead       has host memory made before it is needed, and taken back where others need it
  * moves_orders      tells processes what to do, and works out the state that their session comes to
  * moves_room        who comes and who leaves, as residency.h decides
  * moves_told        takes what processes say
@@ -36,6 +37,7 @@ struct process_move {
     uint64_t given_bytes;  /* arena it was given, counting chunks that it has not confirmed yet */
     uint64_t sent_bytes;   /* chunks that it was sent and has not given back: it has no more arena */
     uint64_t order;        /* the order that it has not answered yet; 0: none */
+    bool is_eviction;      /* that order is to leave */
     bool is_part;          /* that order brings some of its memory ahead: */
     unsigned part_gpu;     /* to this GPU of the policy, */
     uint64_t part_bytes;   /* this many bytes, */
@@ -48,13 +50,18 @@ struct process_move {
     struct wire_need need; /* number 0: no thread waits for room */
     uint64_t need_usec;
     bool silence_told;
-    bool chunk_comes; /* a chunk is being made for it */
+    bool chunk_comes;     /* a chunk is being made for it */
+    bool has_new_room;    /* it was sent a chunk since it was last told to leave */
+    uint64_t grown_bytes; /* memory that can move, as last looked at, */
+    uint64_t grown_usec;  /* and when it had last grown; 0: it was not looked at */
+    uint64_t keep_bytes;  /* it was told to keep no more than this, */
+    uint64_t keep_usec;   /* and when; 0: never */
     /* While it is away, for each GPU of the policy. */
     struct {
         uint64_t ahead_bytes; /* came ahead */
         uint64_t vain_bytes;  /* a piece of this size brought nothing: the next must be larger */
     } gpus[LEDGER_GPUS];
-    uint64_t prepare_usec; /* make it no chunk ahead of need before then */
+    uint64_t prepare_usec; /* make it no chunk before then */
 };
 
 /* One session's move. */
@@ -90,6 +97,9 @@ struct moves {
     uint64_t turn_ns;          /* 0: chosen by how long moving takes */
     uint64_t decided_usec;     /* when it was last decided who comes */
     enum anti_thrash anti_thrash;
+    bool is_making_ahead;                   /* a chunk is being made that nothing waits for */
+    bool is_looking;                        /* the helper looks what the machine can spare, */
+    uint64_t looked_usec;                   /* and when it was last told to */
     uint64_t turns_until_usec[LEDGER_GPUS]; /* until when sessions count as taking turns on the GPU */
 };
 
@@ -130,8 +140,10 @@ uint64_t moves_movable_bytes(const struct session *session);
 uint64_t moves_arena_bytes(const struct session *session);
 /* The bytes of the chunks for all that it still lacks. */
 uint64_t moves_chunk_bytes(const struct session *session);
-/* Whether the session may have `bytes` more of host memory. 0, or -EBUSY with ERR_HOST_MEMORY. */
-int moves_check_bounds(const struct session *session, uint64_t bytes, struct error *error);
+/* Whether the session may have `bytes` more of host memory when all sessions have given back `back_bytes`, and those of
+ * its owner `owner_back_bytes` of these. 0, or -EBUSY with ERR_HOST_MEMORY. */
+int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t back_bytes,
+                       uint64_t owner_back_bytes, struct error *error);
 /* The session's state, by what its processes said last. */
 enum move_state moves_state_now(const struct session *session);
 /* How many of the session's `bytes` belong to one of its GPUs: in proportion to what is charged there. */
@@ -167,6 +179,8 @@ void moves_drop_ahead(struct session *session);
 /* Another session waits for this one's turn to end: have the host memory that it lacks made by then. It is not a
  * failure if that cannot be done. */
 void moves_prepare(struct session *session);
+/* Have a chunk made for the process, of a session that does not leave. False: it may have no more. */
+bool moves_make_chunk(struct process *process, uint64_t bytes);
 /* It should come when there is room. */
 void moves_want_back(struct session *session);
 /* Note whether the session is suspended until somebody resumes it. */
@@ -174,6 +188,16 @@ void moves_set_suspended(struct session *session, bool is_suspended);
 /* Call the timer at the next tick; or at `usec` at the latest. */
 void moves_set_timer(struct moves *moves);
 void moves_look_again(struct moves *moves, uint64_t usec);
+
+/* --- moves_ahead.c --------------------------------------------------------------------------------- */
+
+/* Call as time passes: have the next chunk made ahead of need, if any process should get one now; and have some taken back
+ * where the machine is short of memory. */
+void moves_look_ahead(struct daemon *daemon);
+/* The session needs `bytes` of host memory now: have others give back what they do not use. Whether some will come. */
+bool moves_take_back(const struct session *session, uint64_t bytes);
+/* How much other sessions could give back; with `by_owner`, those of the session's owner. */
+uint64_t moves_given_back(const struct session *session, bool by_owner);
 
 /* --- moves_room.c ---------------------------------------------------------------------------------- */
 

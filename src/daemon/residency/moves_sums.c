@@ -147,8 +147,14 @@ static uint64_t arena_of_owner(const struct daemon *daemon, uid_t owner)
     return sum;
 }
 
+static uint64_t left_after(uint64_t held_bytes, uint64_t back_bytes)
+{
+    return held_bytes > back_bytes ? held_bytes - back_bytes : 0;
+}
+
 /* Check what the owner's sessions may have together. */
-static int check_ceiling(const struct session *session, uint64_t bytes, struct error *error)
+static int check_ceiling(const struct session *session, uint64_t bytes, uint64_t back_bytes,
+                         struct error *error)
 {
     const struct daemon *daemon = session->daemon;
     struct ceilings ceilings;
@@ -156,7 +162,7 @@ static int check_ceiling(const struct session *session, uint64_t bytes, struct e
     ceilings_find(&daemon->config, session->owner, &ceilings);
     uint64_t most = ceilings.host_memory ? ceilings.host_memory->host_memory_bytes : UINT64_MAX,
              own = arena_of_owner(daemon, session->owner);
-    if (own + bytes <= most)
+    if (left_after(own, back_bytes) + bytes <= most)
         return 0;
     return error_set(
         error, EBUSY, "ERR_HOST_MEMORY",
@@ -167,7 +173,8 @@ static int check_ceiling(const struct session *session, uint64_t bytes, struct e
         ceilings.host_memory->name);
 }
 
-int moves_check_bounds(const struct session *session, uint64_t bytes, struct error *error)
+int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t back_bytes,
+                       uint64_t owner_back_bytes, struct error *error)
 {
     const struct daemon *daemon = session->daemon;
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
@@ -179,14 +186,14 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, struct err
             "--host-memory SIZE'",
             session->id, units_format_bytes(own + bytes, needed),
             units_format_bytes(session->host_memory_bytes, bound), session->id);
-    if (all + bytes > most)
+    if (left_after(all, back_bytes) + bytes > most)
         return error_set(
             error, EBUSY, "ERR_HOST_MEMORY",
             "session %s needs %s of host memory, and sessions have %s of the %s that host-memory in "
             "gpuslice.conf allows; raise that, or resume or release a session",
             session->id, units_format_bytes(bytes, needed), units_format_bytes(all, held),
             units_format_bytes(most, bound));
-    return session->is_declared ? 0 : check_ceiling(session, bytes, error);
+    return session->is_declared ? 0 : check_ceiling(session, bytes, owner_back_bytes, error);
 }
 
 enum move_state moves_state_now(const struct session *session)

@@ -46,7 +46,7 @@ struct move *moves_find(struct session *session, const struct wire_moved *moved)
  * then give it more. */
 static void grow(struct process_move *move)
 {
-    if (!process_move_lacks_bytes(move))
+    if (!process_move_lacks_bytes(move) && !move->has_new_room)
         move->extra_bytes += ARENA_CHUNK_SMALL;
     move->again_usec = 0;
 }
@@ -66,7 +66,7 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
 {
     struct session *session = process->session;
     struct process_move *move = process->move;
-    bool was_eviction = session->move->is_leaving, was_part = move->is_part;
+    bool was_eviction = move->is_eviction, was_part = move->is_part;
     uint64_t now = daemon_now_usec();
     move->order = 0;
     move->is_part = false;
@@ -82,6 +82,11 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
     move->again_usec = now + RETRY_USEC;
     if (was_part) /* the memory comes later, with the rest */
         return;
+    if (was_eviction !=
+        session->move->is_leaving) { /* it has turned round since: no matter what became of this */
+        move->again_usec = 0;
+        return;
+    }
     if (!was_eviction && moved->result == WIRE_MOVE_NO_ROOM)
         miss(session);
     else if (!was_eviction)

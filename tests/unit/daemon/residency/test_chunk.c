@@ -18,7 +18,8 @@
 
 #include "daemon/residency/chunk.h"
 
-#define BYTES (UINT64_C(4) << 20)
+#define MIB (UINT64_C(1) << 20)
+#define BYTES (4 * MIB)
 #define MPOL_DEFAULT 0 /* linux/mempolicy.h */
 #define MPOL_PREFERRED 1
 
@@ -34,7 +35,7 @@ static void a_chunk_is_there_zero_and_sealed(void **state)
     static const int nodes[] = {-1, 0, 63, 1023, 1024, 1 << 30}; /* which no machine has all of */
     for (unsigned i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++) {
         struct stat status;
-        int fd = chunk_make(BYTES, nodes[i]);
+        int fd = chunk_make(BYTES, nodes[i], 1);
         assert_true(fd >= 0);
         assert_int_equal(fstat(fd, &status), 0);
         assert_int_equal(status.st_size, BYTES);
@@ -50,6 +51,21 @@ static void a_chunk_is_there_zero_and_sealed(void **state)
     }
 }
 
+/* However many threads share it, and also where parts are not alike. */
+static void a_chunk_is_there_as_a_whole_by_many_threads(void **state)
+{
+    static const uint64_t sizes[] = {16 * MIB, 64 * MIB, 70 * MIB, 256 * MIB};
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (unsigned threads = 0; threads <= 2 * CHUNK_THREADS_MOST; threads += 4) {
+            struct stat status;
+            int fd = chunk_make(sizes[i], -1, threads);
+            assert_true(fd >= 0);
+            assert_int_equal(fstat(fd, &status), 0);
+            assert_int_equal((uint64_t)status.st_blocks * 512, sizes[i]);
+            close(fd);
+        }
+}
+
 static long policy_of(void *pages)
 {
     enum { MPOL_F_ADDR = 2 };
@@ -60,7 +76,7 @@ static long policy_of(void *pages)
 /* The node is the file's: whoever maps it afterwards finds it there. */
 static void a_chunk_is_made_near_the_node_that_is_asked_for(void **state)
 {
-    int anywhere = chunk_make(BYTES, -1), near = chunk_make(BYTES, 0);
+    int anywhere = chunk_make(BYTES, -1, 1), near = chunk_make(BYTES, 0, 1);
     assert_true(anywhere >= 0 && near >= 0);
     unsigned char *pages_anywhere = map(anywhere), *pages_near = map(near);
     if (policy_of(pages_anywhere) != MPOL_DEFAULT)
@@ -74,13 +90,14 @@ static void a_chunk_is_made_near_the_node_that_is_asked_for(void **state)
 
 static void what_the_machine_does_not_have_is_said(void **state)
 {
-    assert_true(chunk_make(UINT64_MAX / 2 / 4096 * 4096, -1) < 0);
+    assert_true(chunk_make(UINT64_MAX / 2 / 4096 * 4096, -1, 1) < 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_is_there_zero_and_sealed),
+        cmocka_unit_test(a_chunk_is_there_as_a_whole_by_many_threads),
         cmocka_unit_test(a_chunk_is_made_near_the_node_that_is_asked_for),
         cmocka_unit_test(what_the_machine_does_not_have_is_said),
     };

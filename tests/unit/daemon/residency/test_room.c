@@ -17,7 +17,8 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 
-#define CARD (UINT64_C(1) << 30)
+#define MIB (UINT64_C(1) << 20)
+#define CARD (1024 * MIB)
 #define PERCENT (CARD / 100)
 #define MEMBERS 3u
 
@@ -59,6 +60,29 @@ void __wrap_agents_set_away(struct process *process, bool is_away)
 {
 }
 
+/* The chunk that is being made; `made` is NULL: none is. */
+static struct {
+    arena_made *made;
+    void *argument;
+    uint64_t bytes;
+} chunk;
+
+void __wrap_arena_make(struct daemon *daemon, const struct arena_wish *wish, arena_made *made,
+                       void *argument);
+void __wrap_arena_make(struct daemon *daemon, const struct arena_wish *wish, arena_made *made, void *argument)
+{
+    assert_null(chunk.made);
+    chunk.made = made;
+    chunk.argument = argument;
+    chunk.bytes = wish->bytes;
+}
+
+struct session *__wrap_session_find_id(const struct daemon *daemon, const char *id);
+struct session *__wrap_session_find_id(const struct daemon *daemon, const char *id)
+{
+    return daemon->sessions;
+}
+
 static int on_time(sd_event_source *source, uint64_t usec, void *argument)
 {
     return 0;
@@ -69,6 +93,7 @@ static int begin(void **state)
     static struct moves moves;
     now_ns = UINT64_C(1000000000000);
     memset(members, 0, sizeof(members));
+    chunk.made = NULL;
     daemon_state = (struct daemon){.gpu_count = 1, .moves = &moves};
     daemon_state.gpus[0] = (struct gpu){.total_bytes = CARD, .healthy = true, .label = "0", .mig_index = -1};
     moves = (struct moves){.daemon = &daemon_state, .bytes_per_second = CARD};
@@ -303,8 +328,8 @@ static void chunks_are_counted_as_they_are_given(void **state)
 {
     for (uint64_t lacks = 0; lacks < 3 * ARENA_CHUNK_LARGE; lacks += ARENA_CHUNK_SMALL / 2) {
         uint64_t sum = 0;
-        for (uint64_t left = lacks, chunk; left; left = left > chunk ? left - chunk : 0)
-            sum += chunk = arena_chunk_bytes(left);
+        for (uint64_t left = lacks, next; left; left = left > next ? left - next : 0)
+            sum += next = arena_chunk_bytes(left);
         assert_int_equal(arena_chunks_bytes(lacks), sum);
     }
 }
@@ -387,6 +412,126 @@ static void how_long_a_move_takes_is_told_from_its_begin(void **state)
     assert_true(moves_standing(&leaves->session).seconds_left < 0);
 }
 
+/* The chunk is there; `why`: it could not be made. */
+static void end_chunk(const char *why)
+{
+    arena_made *made = chunk.made;
+    assert_non_null(made);
+    chunk.made = NULL;
+    made(chunk.argument, why ? -ENOMEM : 0, chunk.bytes, why ? why : "");
+}
+
+/* A process with so much on the card and no host memory should leave. */
+static struct member *begin_to_leave(uint64_t bytes, uint32_t flags)
+{
+    struct error error;
+    struct member *member = work(0, bytes);
+    member->says = (struct wire_moved){.resident_bytes = bytes, .flags = flags};
+    say(member);
+    assert_int_equal(moves_suspend(&member->session, &error), 0);
+    assert_int_equal(member->evictions, 0);
+    assert_int_equal(chunk.bytes, ARENA_CHUNK_LARGE);
+    return member;
+}
+
+/* A chunk that is made ahead of need leaves more to others: where there is none, there may be one for need. */
+static void no_host_memory_ahead_is_no_failure_of_who_leaves(void **state)
+{
+    struct error error;
+    struct member *member = join(0, LEDGER_ENGINE_SWAP, 300 * MIB);
+    daemon_state.config.daemon.host_memory_ahead = true;
+    member->session.idle_suspend_seconds = 3600;
+    member->says = (struct wire_moved){.resident_bytes = 300 * MIB, .flags = WIRE_MOVED_STEPS};
+    say(member);
+    moves_look_ahead(&daemon_state);
+    assert_null(chunk.made); /* it may still grow */
+    now_ns += UINT64_C(3000000000);
+    moves_look_ahead(&daemon_state);
+    assert_int_equal(chunk.bytes, ARENA_CHUNK_SMALL);
+    assert_int_equal(moves_suspend(&member->session, &error), 0);
+    end_chunk("others need it");
+    assert_int_equal(moves_standing(&member->session).state, MOVE_LEAVING);
+    assert_string_equal(moves_standing(&member->session).failure, "");
+    assert_int_equal(chunk.bytes, ARENA_CHUNK_LARGE);
+    end_chunk(NULL);
+    assert_int_equal(member->evictions, 1);
+}
+
+/* It says how much is away, for which there was room, and that it has the chunks that it was sent. */
+static void leave_as_far_as(struct member *member, uint64_t evicted_bytes, uint64_t all_bytes)
+{
+    member->says.evicted_bytes = evicted_bytes;
+    member->says.resident_bytes = all_bytes - evicted_bytes;
+    member->says.arena_bytes = member->process.move->given_bytes;
+    member->says.flags |= WIRE_MOVED_AWAY;
+    member->says.order = member->order;
+    member->says.result = evicted_bytes < all_bytes ? WIRE_MOVE_NO_ROOM : WIRE_MOVE_DONE;
+    say(member);
+}
+
+static void who_can_leave_in_steps_begins_with_the_first_chunk(void **state)
+{
+    const uint64_t bytes = 600 * MIB;
+    struct member *member = begin_to_leave(bytes, WIRE_MOVED_STEPS);
+    end_chunk(NULL);
+    assert_int_equal(member->evictions, 1);
+    assert_non_null(chunk.made); /* the next one is made meanwhile, */
+    end_chunk(NULL);
+    assert_int_equal(member->evictions, 1);
+    assert_int_equal(chunk.bytes, 128 * MIB); /* and the last one, no larger than it has to be */
+    leave_as_far_as(member, 256 * MIB, bytes);
+    assert_int_equal(member->evictions, 2);
+    leave_as_far_as(member, 512 * MIB, bytes);
+    assert_int_equal(member->evictions, 2); /* there is no room yet for more */
+    assert_int_equal(moves_standing(&member->session).state, MOVE_LEAVING);
+    end_chunk(NULL);
+    assert_int_equal(member->evictions, 3);
+    leave_as_far_as(member, bytes, bytes);
+    assert_int_equal(moves_standing(&member->session).state, MOVE_AWAY);
+    assert_null(chunk.made);
+    assert_int_equal(member->process.move->given_bytes, 640 * MIB);
+}
+
+static void an_older_process_is_given_all_of_it_first(void **state)
+{
+    const uint64_t bytes = 600 * MIB;
+    struct member *member = begin_to_leave(bytes, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(member->evictions, 0);
+        end_chunk(NULL);
+    }
+    assert_int_equal(member->evictions, 1);
+    assert_null(chunk.made);
+}
+
+static void what_has_left_in_steps_comes_back_where_there_is_no_host_memory(void **state)
+{
+    const uint64_t bytes = 600 * MIB;
+    struct member *member = begin_to_leave(bytes, WIRE_MOVED_STEPS);
+    end_chunk(NULL);
+    uint64_t eviction = member->order;
+    end_chunk("the machine has no more");
+    assert_string_equal(moves_standing(&member->session).failure, "the machine has no more");
+    assert_int_equal(member->order, eviction); /* which is not over yet */
+    leave_as_far_as(member, 256 * MIB, bytes);
+    assert_int_not_equal(member->order, eviction);
+    assert_int_equal(member->evictions, 1);
+    assert_int_equal(moves_standing(&member->session).state, MOVE_COMING);
+}
+
+static void nobody_begins_to_leave_who_may_not_have_the_rest(void **state)
+{
+    struct error error;
+    struct member *member = begin_to_leave(600 * MIB, WIRE_MOVED_STEPS);
+    member->session.host_memory_bytes = 512 * MIB; /* it was lowered since */
+    end_chunk(NULL);
+    assert_int_equal(member->evictions, 0);
+    end_chunk(NULL);
+    assert_int_equal(member->evictions, 0);
+    assert_int_equal(moves_standing(&member->session).state, MOVE_RESIDENT);
+    assert_int_equal(moves_suspend(&member->session, &error), -EBUSY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +549,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_cannot_move_tells_nothing, begin, end),
         cmocka_unit_test_setup_teardown(what_nvml_shows_counts_beyond_the_limit, begin, end),
         cmocka_unit_test_setup_teardown(what_cannot_leave_is_not_ordered_out_without_pause, begin, end),
+        cmocka_unit_test_setup_teardown(who_can_leave_in_steps_begins_with_the_first_chunk, begin, end),
+        cmocka_unit_test_setup_teardown(no_host_memory_ahead_is_no_failure_of_who_leaves, begin, end),
+        cmocka_unit_test_setup_teardown(an_older_process_is_given_all_of_it_first, begin, end),
+        cmocka_unit_test_setup_teardown(what_has_left_in_steps_comes_back_where_there_is_no_host_memory,
+                                        begin, end),
+        cmocka_unit_test_setup_teardown(nobody_begins_to_leave_who_may_not_have_the_rest, begin, end),
         cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
