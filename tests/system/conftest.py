@@ -188,6 +188,12 @@ class Daemon:
                      **{k: str(v) for k, v in more.items()}}
         self.process = None
 
+    def configure(self, *lines):
+        """These lines of [daemon] in gpuslice.conf; a daemon that runs reads them at SIGHUP."""
+        self.config.mkdir(parents=True, exist_ok=True)
+        (self.config / "gpuslice.conf").write_text("\n".join(["[daemon]", *lines, ""]))
+        return self
+
     def use_runtime(self, folder):
         """Another runtime folder; before start()."""
         self.runtime = pathlib.Path(folder)

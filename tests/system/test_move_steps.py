@@ -54,6 +54,7 @@ class World:
         self.steps = Steps(product.program("steps.so"), folder / "steps")
         self.product, self.reap = product, reap
         self.daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=CARD), GPUSLICE_RECOVERY_INTERVAL="1s")
+        self.daemon.configure("host-memory-ahead = no")  # so that each move has all of its steps
         self.start_daemon()
         self.stays = self.run("stays", 8 * MIB, ["--memory", str(8 * MIB)], [])
         self.movables = {}
@@ -117,6 +118,10 @@ class Verb:
     def begin(self):
         self.command = self.world.reap(self.world.daemon.spawn(self.verb, "x"))
 
+    def begin_and_end(self):
+        self.begin()
+        self.expect_end()
+
     def is_over(self):
         return self.command.poll() is not None
 
@@ -160,7 +165,41 @@ class Exchange:
             assert (movable.read() if name == self.comes else movable.ask("check")) == "good"
 
 
-MOVES = {"suspend": lambda world: Verb(world, "suspend"), "resume": lambda world: Verb(world, "resume"),
+class Ahead:
+    """Host memory of "x" is made although nothing leaves yet."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def allow(self, answer):
+        self.world.daemon.configure(f"host-memory-ahead = {answer}")
+        self.world.daemon.process.send_signal(signal.SIGHUP)
+
+    def prepare(self):
+        self.allow("no")
+        if "x" in self.world.movables:
+            self.world.movables.pop("x").end()
+        self.world.needs("y", "x")
+
+    def begin(self):
+        self.allow("yes")
+
+    def is_over(self):
+        """Whoever is stopped or killed: all of it is mapped."""
+        lines = [line.split() for line in open(f"/proc/{self.world.movables['x'].process.pid}/maps") if "gpuslice-arena" in line]
+        return sum(int(end, 16) - int(begin, 16) for begin, end in (line[0].split("-") for line in lines)) >= 2 * 32 * MIB
+
+    def expect_end(self):
+        wait_for(self.is_over, "host memory to be made", 20)
+        self.settle()
+
+    def settle(self):
+        if "x" in self.world.movables:
+            Verb(self.world, "suspend").begin_and_end()
+            Verb(self.world, "resume").begin_and_end()
+
+
+MOVES = {"ahead": Ahead, "suspend": lambda world: Verb(world, "suspend"), "resume": lambda world: Verb(world, "resume"),
          "leave for another": lambda world: Exchange(world, "y"), "come for another": lambda world: Exchange(world, "x")}
 
 

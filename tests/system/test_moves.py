@@ -904,7 +904,8 @@ def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product
 @pytest.mark.parametrize("bound, made_bytes", [("1GiB", 128 * MIB), ("100MiB", 64 * MIB)])
 def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, bound, made_bytes):
     """While somebody waits for the end of its turn, what a session lacks is made; where that cannot be, nothing has failed yet."""
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, **WORKS)).start()
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, **WORKS))
+    daemon.configure("host-memory-ahead = no").start()
     daemon.cli("scheduler", "--quantum", "60s")
     a, b = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "300MiB", *more)
             for name, more in (("a", []), ("b", ["--host-memory", bound]))]

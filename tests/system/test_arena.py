@@ -1,0 +1,162 @@
+"""Host memory for what leaves the card: made ahead of need, within bounds, given back where others need it; and what leaves does not
+wait for all of it."""
+import pathlib
+import signal
+
+import pytest
+
+from conftest import MIB, wait_for
+from test_moves import WORKS, memory_cgroup, run_movable  # noqa: F401 # a fixture
+
+CHUNK = 64 * MIB
+
+
+@pytest.fixture
+def crowded(make_daemon, make_gpu):
+    """crowded(*LINES): a daemon with these lines of gpuslice.conf, whose card has 400 MiB."""
+    def begin(*lines):
+        daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, FAKECUDA_CONTEXT_BYTES=0, **WORKS))
+        return daemon.configure(*lines).start()
+    return begin
+
+
+def run(daemon, reap, name, mib, *options):
+    """A program with one allocation of so much."""
+    movable = run_movable(daemon, reap, 1, MIB, "--name", name, "--oversubscribe", "--memory", "350MiB", *options)
+    assert movable.ask(f"alloc {mib * MIB}") == "allocated" and movable.ask("fill 1") == "filled"
+    return movable
+
+
+def host_bytes(daemon, name):
+    return daemon.session(name)["host_memory_bytes"]
+
+
+def lacks(daemon, name):
+    session = daemon.session(name)
+    return max(0, session["movable_bytes"] + session["evicted_bytes"] - session["host_memory_bytes"])
+
+
+def wait_until_made(daemon, name):
+    wait_for(lambda: daemon.session(name)["movable_bytes"] >= MIB and lacks(daemon, name) == 0, f"host memory of {name} to be made", 30)
+    return host_bytes(daemon, name)
+
+
+def end(*movables):
+    for movable in movables:
+        assert movable.ask("check") == "good"
+        movable.end()
+
+
+def test_the_first_suspend_finds_its_host_memory_there(crowded, reap):
+    """Where the limits of the sessions on the card add up to more than it has."""
+    daemon = crowded()
+    a, b = run(daemon, reap, "a", 200), run(daemon, reap, "b", 100)
+    made = {name: wait_until_made(daemon, name) for name in "ab"}
+    assert daemon.session("a")["residency"] == daemon.session("b")["residency"] == "resident"
+    daemon.cli("suspend", "a")
+    assert daemon.session("a")["evicted_bytes"] >= 200 * MIB and host_bytes(daemon, "a") == made["a"]
+    daemon.cli("resume", "a")
+    daemon.cli("suspend", "b")
+    assert host_bytes(daemon, "b") == made["b"]
+    daemon.cli("resume", "b")
+    end(a, b)
+
+
+def test_nothing_is_made_for_a_session_that_does_not_have_to_leave(daemon, reap):
+    stays, idles = run(daemon, reap, "stays", 100), run(daemon, reap, "idles", 100, "--idle-suspend", "1h")
+    wait_until_made(daemon, "idles")
+    wait_for(lambda: daemon.session("stays")["movable_bytes"] >= 100 * MIB, "the daemon to have heard of it")
+    assert host_bytes(daemon, "stays") == 0
+    daemon.cli("set", "stays", "--idle-suspend", "1h")
+    wait_until_made(daemon, "stays")
+    end(stays, idles)
+
+
+def test_the_setting_forbids_it(crowded, reap):
+    daemon = crowded("host-memory-ahead = no")
+    movable = run(daemon, reap, "a", 100, "--idle-suspend", "1h")
+    daemon.cli("suspend", "a")  # it works as ever, and keeps what it was given then
+    given = host_bytes(daemon, "a")
+    daemon.cli("resume", "a")
+    assert movable.ask(f"alloc {200 * MIB}") == "allocated"
+    wait_for(lambda: lacks(daemon, "a") > 0, "the daemon to have heard of it")
+    assert host_bytes(daemon, "a") == given
+    daemon.configure("host-memory-ahead = yes")
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until_made(daemon, "a")
+    movable.end()
+
+
+def test_what_was_made_ahead_goes_back_where_another_session_needs_it(crowded, reap):
+    """Half of all host memory is left for needs; and what one session needs, others do not keep."""
+    daemon = crowded("host-memory = 320MiB")
+    a = run(daemon, reap, "a", 200)
+    b = run(daemon, reap, "b", 150)
+    wait_for(lambda: host_bytes(daemon, "a") + host_bytes(daemon, "b") == 2 * CHUNK, "host memory to be made", 30)
+    daemon.cli("suspend", "a")
+    assert daemon.session("a")["evicted_bytes"] >= 200 * MIB
+    assert host_bytes(daemon, "a") + host_bytes(daemon, "b") <= 320 * MIB
+    daemon.cli("resume", "a")
+    daemon.cli("suspend", "b")  # and the other way round
+    daemon.cli("resume", "b")
+    end(a, b)
+
+
+def test_who_is_stopped_gives_no_host_memory_back(crowded, reap):
+    """Whoever needs it stays on the card as a whole, and leaves once the other goes on."""
+    daemon = crowded("host-memory = 320MiB", "host-memory-ahead = no")
+    b = run(daemon, reap, "b", 100)
+    daemon.cli("suspend", "b")
+    daemon.cli("resume", "b")
+    assert host_bytes(daemon, "b") == 2 * CHUNK
+    a = run(daemon, reap, "a", 200)
+    wait_for(lambda: daemon.session("a")["movable_bytes"] >= 200 * MIB, "the daemon to have heard of it")
+    b.process.send_signal(signal.SIGSTOP)
+    refused = daemon.cli("suspend", "a", check=False)
+    assert refused.returncode == 1 and "host-memory" in refused.stderr
+    assert daemon.session("a")["residency"] == "resident" and daemon.session("a")["evicted_bytes"] == 0
+    b.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: host_bytes(daemon, "b") == 0, "what it was asked for to go back")
+    daemon.cli("suspend", "a")
+    daemon.cli("resume", "a")
+    end(a, b)
+
+
+def test_a_daemon_that_is_killed_meanwhile_goes_on(crowded, reap):
+    daemon = crowded()
+    a, b = run(daemon, reap, "a", 250), run(daemon, reap, "b", 50)
+    wait_for(lambda: host_bytes(daemon, "a") > 0, "host memory to be made")
+    daemon.kill()
+    daemon.start()
+    made = wait_until_made(daemon, "a")
+    assert made < daemon.session("a")["movable_bytes"] + 2 * CHUNK
+    daemon.cli("suspend", "a")
+    assert host_bytes(daemon, "a") == made
+    daemon.cli("resume", "a")
+    end(a, b)
+
+
+def test_a_machine_that_is_short_of_memory_gets_it_back(crowded, reap, memory_cgroup):  # noqa: F811
+    daemon = crowded()
+    kills = memory_cgroup(daemon.process, 800 * MIB)
+    a, b = run(daemon, reap, "a", 200), run(daemon, reap, "b", 100)
+    wait_until_made(daemon, "a")
+    folder, bound, used = cgroup_of(daemon.process.pid)
+    (folder / bound).write_text(str(int((folder / used).read_text()) + 50 * MIB))  # less than is left to others
+    wait_for(lambda: host_bytes(daemon, "a") == host_bytes(daemon, "b") == 0, "host memory to go back", 30)
+    assert kills() == 0
+    (folder / bound).write_text(str(800 * MIB))
+    daemon.cli("suspend", "a")
+    daemon.cli("resume", "a")
+    end(a, b)
+
+
+def cgroup_of(pid):
+    """The memory cgroup's folder, and the names of its bound and of what it uses."""
+    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers.split(",") in (["memory"], [""]) and path.endswith(f"gpuslice-{pid}"):
+            root = pathlib.Path("/sys/fs/cgroup") / ("memory" if controllers else "") / path.lstrip("/")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+            return root, *names
+    raise AssertionError("it has no memory cgroup of its own")
