@@ -16,6 +16,9 @@
  * has come back, and gives those that hold no copy back at any moment (SPARES times in all), telling of it. The daemon keeps account
  * of what it gave by what it is told.
  *
+ * With STEPS beside that, a process is told to leave as soon as it has a chunk more than its copies take, if it may have all that
+ * it needs: it takes out what it has chunks for, and is told again when it was sent the next one.
+ *
  * At any step, a process may be killed (KILLS) or stopped for good (STOPS), the daemon may die and another one begin
  * (RESTARTS), and a copy or a request for memory may fail (FAULTS).
  *
@@ -58,6 +61,9 @@
 #endif
 #ifndef SPARES
 #define SPARES 0
+#endif
+#ifndef STEPS
+#define STEPS 0
 #endif
 #ifndef WORK
 #define WORK 2
@@ -199,7 +205,13 @@ inline copy_out(p, x)
               faults--; in_arena[x] = NONE; places(p)++; failed = true; assert(is_kept(x)) }
        :: !goes_on(p) -> goto ended
        fi
-    :: atomic { goes_on(p) && places(p) == 0 -> failed = true }
+    :: atomic { goes_on(p) && places(p) == 0 ->
+#if STEPS > 0
+           lacks = true
+#else
+           failed = true
+#endif
+       }
     :: !goes_on(p) -> goto ended
     fi
 }
@@ -250,14 +262,14 @@ inline copy_ahead(p, x)
 
 inline evict_all(p)
 {
-    failed = false; e = 0;
+    failed = false; lacks = false; e = 0;
     do
-    :: atomic { e < EXTENTS && !failed && goes_on(p) && came_ahead(EXTENT(p, e)) ->
+    :: atomic { e < EXTENTS && !failed && !lacks && goes_on(p) && came_ahead(EXTENT(p, e)) ->
            on_card[EXTENT(p, e)] = NONE; card_free++; assert(is_kept(EXTENT(p, e))); e++ }
-    :: e < EXTENTS && !failed && !goes_on(p) -> goto ended
-    :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] != NONE && in_arena[EXTENT(p, e)] == NONE ->
+    :: e < EXTENTS && !failed && !lacks && !goes_on(p) -> goto ended
+    :: e < EXTENTS && !failed && !lacks && on_card[EXTENT(p, e)] != NONE && in_arena[EXTENT(p, e)] == NONE ->
        copy_out(p, EXTENT(p, e)); e++
-    :: e < EXTENTS && !failed && on_card[EXTENT(p, e)] == NONE -> e++
+    :: e < EXTENTS && !failed && !lacks && on_card[EXTENT(p, e)] == NONE -> e++
     :: else -> break
     od;
     e = 0
@@ -317,7 +329,7 @@ inline conclude(p)
 proctype agent(byte p)
 {
     byte e, count;
-    bool failed;
+    bool failed, lacks;
 end:
     do
     :: atomic { goes_on(p) && connected[p] == daemon_number && to_agent[p]?[EVICT] ->
@@ -401,7 +413,13 @@ ended:
 #endif
 #define is_out(q) (!is_reaped[q] && known[q] < EXTENTS)
 #if SPARES > 0
+#if STEPS > 0
+#define chunks_for(p) (given[p] >= EXTENTS || (given[p] > EXTENTS - known[p] && all_given - given[p] + EXTENTS <= ARENA))
+#define may_have_chunk(p) (is_to_leave(p) || known[p] == BUSY)
+#else
 #define chunks_for(p) (given[p] >= EXTENTS)
+#define may_have_chunk(p) is_to_leave(p)
+#endif
 #if PROCESSES > 2
 #define all_given (given[0] + given[1] + given[2])
 #else
@@ -428,7 +446,7 @@ ended:
            given[p] = (is_reaped[p] -> 0 : given[p]);                                                                 \
            q = 0; has = 0                                                                                             \
        }                                                                                                              \
-    :: atomic { alive[p] && connected[p] == daemon_number && is_to_leave(p) && given[p] < EXTENTS &&                  \
+    :: atomic { alive[p] && connected[p] == daemon_number && may_have_chunk(p) && given[p] < EXTENTS &&              \
                 all_given < ARENA && nfull(to_agent[p]) ->                                                            \
            assert(arena_free > 0 || daemon_number > 1);                                                               \
            if                                                                                                         \
