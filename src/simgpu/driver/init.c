@@ -1,5 +1,6 @@
 /* init.c - cuInit, and which of the GPUs this process sees. */
 #include <ctype.h>
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,20 @@ static CUresult initialise(void)
     return execution_init() ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+/* A tool that looks at the program is loaded by the driver itself (CUPTI documentation, injection). One that cannot be loaded, or
+ * says that it does not want to, changes nothing for the program. */
+static void load_tool(void)
+{
+    static atomic_flag is_loaded = ATOMIC_FLAG_INIT;
+    const char *path = getenv("CUDA_INJECTION64_PATH");
+    if (!path || path[0] == '\0' || atomic_flag_test_and_set(&is_loaded))
+        return;
+    void *tool = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    int (*begin)(void) = tool ? (int (*)(void))dlsym(tool, "InitializeInjection") : NULL;
+    if (begin)
+        begin();
+}
+
 CUresult cuInit(unsigned int flags)
 {
     SIM_REQUIRE(flags == 0);
@@ -170,6 +185,8 @@ CUresult cuInit(unsigned int flags)
             atomic_store_explicit(&simulator.initialised, true, memory_order_release); /* with sim_ready */
     }
     pthread_mutex_unlock(&init_lock);
+    if (result == CUDA_SUCCESS)
+        load_tool(); /* without the lock: the tool calls the driver */
     return result;
 }
 
