@@ -74,8 +74,9 @@ class Product:
         return 100 if is_sanitized else 15
 
     def program(self, name):
-        """One of the tests' own programs (tests/system/programs/NAME.c) or an example (examples/NAME.c)."""
-        for folder in ("tests/system/programs", "examples", "tests/system/preloads"):
+        """One of the tests' own programs (tests/system/programs/NAME.c), of the gallery (tests/frameworks) or an example
+        (examples/NAME.c)."""
+        for folder in ("tests/system/programs", "tests/frameworks", "examples", "tests/system/preloads"):
             path = self.build / folder / name
             if path.exists():
                 return path

@@ -1,0 +1,109 @@
+"""The gallery of frameworks' allocators (tests/frameworks): what each of its programs is, and how it is led."""
+import subprocess
+from typing import NamedTuple
+
+from conftest import MIB
+
+WANTED_MIB = 64
+# What a program says that it holds, by why that does not leave the card (src/wire/stays.def). "memory" leaves, "pinned" is the host's.
+STAYS = {"exported": "exported", "bound": "bound", "graph": "graph"}
+
+
+class Row(NamedTuple):
+    """A program: its arguments after MIB and SEED, its environment, and how much memory it needs at least."""
+    program: str
+    how: str = ""
+    limit_mib: int = 112
+    preload: str = ""
+    injected: str = ""
+    tool_bytes: int = 0  # of the injected tool's own
+    environment: dict = {}
+    at_quota: int = 0  # how it ends where memory is short
+
+
+ROWS = {
+    "torch-native": Row("torch_native_12"),
+    "torch-native-13": Row("torch_native_13"),
+    "torch-expandable": Row("torch_expandable"),
+    "torch-expandable-ipc": Row("torch_expandable", "share"),
+    "torch-graphs": Row("torch_graphs_12", limit_mib=144),
+    "torch-async": Row("torch_async"),
+    "torch-ipc": Row("torch_ipc_12"),
+    "torch-pinned": Row("pinned", "torch"),
+    "torch-pinned-registered": Row("pinned", "register"),
+    "torch-under-a-tool": Row("torch_native_13", injected="tool.so", tool_bytes=2 * MIB),
+    "deepspeed-pinned": Row("pinned", "deepspeed"),
+    "vllm-sleep-1": Row("vllm_sleep", "1"),
+    "vllm-sleep-2": Row("vllm_sleep", "2"),
+    "memory-saver": Row("memory_saver_12", preload="memory_saver_preload.so"),
+    "memory-saver-backup": Row("memory_saver_13", preload="memory_saver_preload.so", environment={"SAVER_BACKUP": "1"}),
+    "rmm-pool": Row("rmm_pool"),
+    "rmm-arena": Row("rmm_arena", limit_mib=160),
+    "rmm-async": Row("rmm_async"),
+    "rmm-async-fd": Row("rmm_async", "fd"),
+    "rmm-async-fabric": Row("rmm_async", "fabric"),
+    "xla-bfc": Row("xla_bfc"),
+    "xla-vmm": Row("xla_vmm"),
+    "nccl": Row("nccl"),
+    "ucx": Row("ucx"),
+    "triton": Row("triton", limit_mib=128),
+}
+
+
+class Point(NamedTuple):
+    """Where a program waits, and what it holds there, in bytes by kind."""
+    name: str
+    held: dict
+
+
+class Program:
+    """A process of the gallery."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+
+    def read(self):
+        """The next Point, or None at the end."""
+        line = self.process.stdout.readline().strip()
+        if line:
+            self.lines.append(line)
+        if not line.startswith("at "):
+            return None
+        words = line.split()
+        return Point(words[1], {kind: int(count) for kind, count in (word.split("=") for word in words[2:])})
+
+    def go(self):
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """Without waiting anywhere: (all it said, its status, its errors)."""
+        self.process.stdin.close()
+        while self.read():
+            pass
+        status = self.process.wait(60)
+        return self.lines, status, self.process.stderr.read()
+
+
+def command(product, row, wanted_mib, seed):
+    return [product.program(row.program), str(wanted_mib), str(seed), *([row.how] if row.how else [])]
+
+
+def environment(product, row):
+    """What its framework would have set."""
+    return {**row.environment, **({"CUDA_INJECTION64_PATH": str(product.program(row.injected))} if row.injected else {}),
+            **({"LD_PRELOAD": str(product.program(row.preload))} if row.preload else {})}
+
+
+def start_plain(gpu, row, wanted_mib=WANTED_MIB, seed=1):
+    """Without GPU Slice."""
+    more = environment(gpu.product, row)
+    return Program(subprocess.Popen(command(gpu.product, row, wanted_mib, seed), env=gpu.environment(**more), text=True,
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+
+def start_in(daemon, session, row, wanted_mib=WANTED_MIB, seed=1):
+    more = environment(daemon.product, row)
+    return Program(daemon.spawn("run", "--session", session, "--", *command(daemon.product, row, wanted_mib, seed),
+                                env={**daemon.environment(), **more}))
