@@ -1,7 +1,8 @@
 /* exports.c - the names of what the session's processes have exported: a hash table in which each name has a few places. */
 #include "ledger/usage.h"
 
-#define PLACES 16u /* that a name may take, one after the other */
+#define NOBODY UINT64_MAX /* owns a note that has ended; no slot has that number */
+#define PLACES 16u        /* that a name may take, one after the other */
 
 static struct usage_export *place_of(struct ledger_usage *usage, uint64_t name, unsigned at)
 {
@@ -47,6 +48,18 @@ bool ledger_is_exported(const struct ledger *ledger, uint64_t name)
             return is_alive(ledger->usage, atomic_load_explicit(&place->owner, memory_order_relaxed));
     }
     return false;
+}
+
+void ledger_forget_exports(const struct ledger_slot *slot)
+{
+    const uint64_t owner = owner_word(slot->index, slot->generation);
+    for (unsigned i = 0; i < USAGE_EXPORTS; i++) {
+        struct usage_export *place = &slot->ledger.usage->exports[i];
+        uint64_t noted = owner;
+        /* Whoever takes the place meanwhile writes its own word first, and keeps it. */
+        atomic_compare_exchange_strong_explicit(&place->owner, &noted, NOBODY, memory_order_relaxed,
+                                                memory_order_relaxed);
+    }
 }
 
 bool ledger_slot_has_exported(const struct ledger_usage *usage, uint32_t slot)

@@ -162,11 +162,13 @@ void ledger_move_end(struct ledger_slot *slot, unsigned mover);
 
 /* Memory that one process exports and another imports is charged to the exporter, so the importer must know whether
  * the exporter is in its session. The owner of a slot notes the name of what it exports: a hash, not 0, of what the
- * importer will have in hand. The note ends with its owner, or when its place is needed for another.
- * ledger_is_exported() says whether a living process of the session has noted that name. Thread-safe; notes may get
+ * importer will have in hand. The note ends with its owner, when that says so, or when its place is needed for
+ * another. ledger_is_exported() says whether a living process of the session has noted that name. Thread-safe; notes may get
  * lost when many are made at once. */
 void ledger_export(const struct ledger_slot *slot, uint64_t name);
 bool ledger_is_exported(const struct ledger *ledger, uint64_t name);
+/* The owner of the slot has nothing any more that it exported: its notes end. Who imports it from now on is charged. */
+void ledger_forget_exports(const struct ledger_slot *slot);
 /* Whether the owner of a slot has noted any export: other processes may then hold memory that it is charged for. */
 bool ledger_slot_has_exported(const struct ledger_usage *usage, uint32_t slot);
 

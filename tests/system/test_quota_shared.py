@@ -463,6 +463,27 @@ def test_pool_memory_imported_in_its_session_is_charged_once(daemon, session, st
     becomes(daemon, session, (0, 0, 0))
 
 
+def test_who_has_destroyed_the_pools_it_shared_leaves_nothing(make_daemon, make_gpu, start):
+    """Not even until the next sample: NVML answers slowly here, and is left alone for a second after each."""
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_NVML_LIST_NS=30_000_000)).start()
+    session = new_session(daemon, memory_bytes=LIMIT)
+    exporter, importer = start(daemon, session), start(daemon, session)
+    exporter.get("alloc", SIZE)
+    pool = exporter.get("sharedpool")
+    made = exporter.get("poolalloc", pool, SIZE)
+    exporter.get("poolexport", pool)
+    imported = importer.take(socket.recv_fds(exporter.socket, 1, 1)[1][0], "poolimport")
+    pointer = importer.get("pointeropen", imported, exporter.get("pointerget", made))
+    for who, address, of in ((importer, pointer, imported), (exporter, made, pool)):
+        who.get("free", address)
+        assert who.code("pooldestroy", of) == OK
+    assert lines(daemon, session) == lines(daemon, session) == (SIZE, 0, 0)
+    exporter.kill()
+    wait_for(lambda: len(daemon.session(session["session_id"])["processes"]) == 1, "its end to be seen")
+    shown = daemon.session(session["session_id"])
+    assert (shown["used_bytes"], shown["orphan_bytes"]) == (0, 0)
+
+
 def test_pool_memory_of_the_host_is_charged_to_nobody(daemon, session, other, start):
     exporter, importer = start(daemon, session), start(daemon, other)
     _, pool, name = pooled(exporter, importer, "sharedhostpool")

@@ -54,6 +54,8 @@ struct memory_area {
     struct records records;
     _Atomic uint64_t physical_count; /* how many numbers were given to physical memory */
     atomic_bool uses_graphs, uses_tiles, uses_pools;
+    /* It has noted an export that is not of a pool, which lasts as long as the process. */
+    atomic_bool notes_for_good;
 
     pthread_mutex_t context_locks[LEDGER_GPUS];
     atomic_bool cost_asked[LEDGER_GPUS]; /* this process has asked what a context costs on the GPU */

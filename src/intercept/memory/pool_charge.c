@@ -363,6 +363,20 @@ static bool is_in_use(struct pool *pool)
            (handle && engine_pools()->is_in_use(handle));
 }
 
+/* Only pools that a program makes can be exported. Without any, nothing that the process is charged for is in others'
+ * hands, so nothing of that can be left when it ends. Takes the lock for adding pools: call it without any pool's. */
+static void forget_exports_if_none(void)
+{
+    struct memory_area *area = memory_area();
+    bool has_any = atomic_load_explicit(&area->notes_for_good, memory_order_relaxed);
+    guard_lock(&area->pools_lock);
+    for (struct pool *pool = first_pool(); pool && !has_any; pool = next_pool(pool))
+        has_any = living(pool) && pool->is_made;
+    if (!has_any)
+        ledger_forget_exports(session_slot());
+    guard_unlock(&area->pools_lock);
+}
+
 CUresult pool_charge_destroy(struct pool *pool)
 {
     struct own_calls calls;
@@ -384,6 +398,8 @@ CUresult pool_charge_destroy(struct pool *pool)
     }
     own_calls_end(&calls);
     guard_unlock(&pool->lock);
+    if (result == CUDA_SUCCESS)
+        forget_exports_if_none();
     return result;
 }
 
@@ -397,18 +413,21 @@ void pool_charge_forget(struct pool *pool)
 void pool_charge_refresh_all(void)
 {
     struct own_calls calls;
+    bool any_ended = false;
     if (!charge_has_any())
         return;
     own_calls_begin(&calls, NULL);
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
         guard_lock(&pool->lock);
         if (atomic_load_explicit(&pool->is_dying, memory_order_relaxed) && !is_in_use(pool))
-            destroy_empty(pool);
+            any_ended |= destroy_empty(pool) == CUDA_SUCCESS;
         else
             follow(pool);
         guard_unlock(&pool->lock);
     }
     own_calls_end(&calls);
+    if (any_ended)
+        forget_exports_if_none();
 }
 
 void pool_charge_waited_for_work(void)

@@ -7,8 +7,8 @@
  * - team B, bind I J, tiles I: a multicast object for this device, by descriptor as memory is; memory J
  *   bound to it; memory I mapped into a sparse array.
  * - ipcget I, ipcopen HEX, ipcclose I: memory of cuMemAlloc. paint I VALUE B, look I AT: its bytes.
- * - defaultpool D; sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport: a device's pool; one
- * of one's own, by descriptor. poolof TYPES USAGE: one with these properties.
+ * - defaultpool D; sharedpool, sharedhostpool, poolalloc I B, poolexport I, poolimport, pooldestroy I: a device's pool; one of
+ * one's own, by descriptor. poolof TYPES USAGE: one with these properties.
  * - pointerget I, pointeropen I HEX: memory in it; I: the pool that was imported.
  * - external B, buffer I B, endexternal I: a descriptor as memory of another API.
  * - green D, endgreen I, attach, detach: green contexts; uses of the current context.
@@ -219,6 +219,8 @@ static bool obey_pool(const char *verb, const char *digits, struct thing *given,
     } else if (strcmp(verb, "poolexport") == 0) {
         CUresult result = call(cuMemPoolExportToShareableHandle)(&fd, given->pool, POSIX, 0);
         answer_sent(result, fd);
+    } else if (strcmp(verb, "pooldestroy") == 0) {
+        answer("%d", call(cuMemPoolDestroy)(given->pool));
     } else if (strcmp(verb, "poolimport") == 0) {
         answer_thing(import_pool(next));
     } else if (strcmp(verb, "pointerget") == 0) {

@@ -31,10 +31,29 @@ static void names_that_meet_make_room_for_the_latest(void **state)
     assert_true(ledger_is_exported(&slot.ledger, UINT64_C(17) << 32));
 }
 
+static void an_owner_that_has_nothing_left_is_known_by_no_name(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ledger_slot slot = fixture_slot(fixture), other = fixture_slot(fixture);
+    ledger_export(&slot, 7);
+    ledger_export(&slot, 8);
+    ledger_export(&other, 9);
+    assert_true(ledger_slot_has_exported(fixture->usage, slot.index));
+    ledger_forget_exports(&slot);
+    assert_false(ledger_slot_has_exported(fixture->usage, slot.index));
+    assert_false(ledger_is_exported(&other.ledger, 7));
+    assert_false(ledger_is_exported(&other.ledger, 8));
+    assert_true(ledger_is_exported(&slot.ledger, 9));
+    ledger_export(&slot, 7);
+    assert_true(ledger_is_exported(&other.ledger, 7));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_name_is_known_while_its_owner_lives, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(an_owner_that_has_nothing_left_is_known_by_no_name, fixture_setup,
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(names_that_meet_make_room_for_the_latest, fixture_setup,
                                         fixture_teardown),

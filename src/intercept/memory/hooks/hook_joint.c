@@ -9,10 +9,10 @@
  *
  * Not every name belongs to one allocation. NVIDIA's driver may give each descriptor the same file, its device node;
  * and what is exported of a pool stays part of the pool's charge. Such an export is only noted, by its name
- * (ledger_export()). While the process that noted it lives, imports of that name are charged to nobody else. What
- * importers keep alive after that shows in the driver line. An import from outside the session is not charged while
- * any process of the session exports under the same name, since that process is charged for it. Without a note, each
- * import is charged by itself. */
+ * (ledger_export()). While the process that noted it lives, or for pools until it has none any more, imports of that
+ * name are charged to nobody else. What importers keep alive after that shows in the driver line. An import from
+ * outside the session is not charged while any process of the session exports under the same name, since that process
+ * is charged for it. Without a note, each import is charged by itself. */
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -56,8 +56,10 @@ static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHan
 /* The process has exported what this record stands for, under this name. `is_its_own`: no other allocation has it. */
 static void hand_out(enum record_kind kind, uint64_t key, uint64_t name, bool is_its_own)
 {
-    if (name && charge_has_any() && !(is_its_own && charge_make_joint(kind, key, name)))
-        ledger_export(session_slot(), name);
+    if (!name || !charge_has_any() || (is_its_own && charge_make_joint(kind, key, name)))
+        return;
+    atomic_store_explicit(&memory_area()->notes_for_good, true, memory_order_relaxed);
+    ledger_export(session_slot(), name);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
@@ -79,8 +81,8 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
 {
     real_needed(cuMemPoolExportPointer);
     CUresult result = engine_pools()->export_pointer(data, address);
-    if (result == CUDA_SUCCESS && data)
-        hand_out(RECORD_POINTER, address, name_of(data, sizeof(*data)), false);
+    if (result == CUDA_SUCCESS && data && charge_has_any())
+        ledger_export(session_slot(), name_of(data, sizeof(*data))); /* until its pools are gone */
     return result;
 }
 
