@@ -37,6 +37,7 @@ ROWS = {
     "vllm-sleep-2": Row("vllm_sleep", "2"),
     "memory-saver": Row("memory_saver_12", preload="memory_saver_preload.so"),
     "memory-saver-backup": Row("memory_saver_13", preload="memory_saver_preload.so", environment={"SAVER_BACKUP": "1"}),
+    "pool-ipc": Row("pool_ipc"),
     "rmm-pool": Row("rmm_pool"),
     "rmm-arena": Row("rmm_arena", limit_mib=160),
     "rmm-async": Row("rmm_async"),
