@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/error.h"
+
 /* The number in field `wanted` of /proc/PID/stat. */
 static int read_field(pid_t pid, int wanted, uint64_t *number)
 {
@@ -63,6 +65,20 @@ bool process_is_alive(pid_t pid, uint64_t start_ticks)
     int result = process_start_time(pid, &ticks);
     /* A process whose state cannot be read is not known to be dead. */
     return result == 0 ? ticks == start_ticks : result != -ESRCH;
+}
+
+void process_command(pid_t pid, char *command, size_t bytes)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, command, bytes - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    if (length > 0 && command[length - 1] == '\n')
+        length--;
+    command[length > 0 ? length : 0] = '\0';
+    error_make_one_line(command);
 }
 
 #define SHORT_SLICE_NS UINT64_C(100000) /* the shortest that Linux takes */

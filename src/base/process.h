@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -14,6 +15,10 @@ int process_start_time(pid_t pid, uint64_t *ticks);
 /* The parent of `pid` (field 4 of the same file); 0 when the parent is in a pid namespace that is not visible here.
  * Fails as process_start_time() does. */
 int process_parent(pid_t pid, pid_t *parent);
+
+/* The name of the program that `pid` runs, as /proc/PID/comm has it; "" when it cannot be read. A program chooses its
+ * name: what is not UTF-8 or a control character reads '?'. */
+void process_command(pid_t pid, char *command, size_t bytes);
 
 /* For a thread that others wait for, and that wakes up, works for some microseconds and sleeps again. Where Linux
  * has time slices per thread (6.12), a short slice lets the thread run at once, however busy the CPUs are. Needs no

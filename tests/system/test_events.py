@@ -1,4 +1,5 @@
 """What has happened: /v1/events and `gpuslice events`."""
+import ctypes
 import json
 import os
 import signal
@@ -97,6 +98,23 @@ def test_the_life_of_a_session_is_told_in_order(daemon, product):
     assert [json.loads(line) for line in lines] == events
     table = daemon.cli("events").stdout.splitlines()
     assert len(table) == 7 and table[4].split()[3:5] == ["process.ended", "train"]
+
+
+@pytest.mark.parametrize("name, shown", [(b"\xff\xfe", "??"), ("é" * 8, "ééééééé?"), (b"\x1b[2Jcleared", "?[2Jcleared")],
+                         ids=["bytes", "cut", "terminal"])
+def test_a_process_of_any_name_has_its_events(daemon, name, shown):
+    session = create(daemon, name="named")["session_id"]
+    ctypes.CDLL(None).prctl(15, name if isinstance(name, bytes) else name.encode())
+    try:
+        child = Child(daemon.attach_socket, session)
+    finally:
+        ctypes.CDLL(None).prctl(15, b"pytest")
+    assert daemon.session("named")["processes"][0]["command"] == shown
+    child.kill()
+    wait_for(lambda: "process.ended" in kinds(kept(daemon)), "the process's end to be told")
+    told = [event for event in kept(daemon) if event["kind"].startswith("process.")]
+    assert [(event["kind"], event["pid"], event["command"]) for event in told] == [
+        ("process.attached", child.pid, shown), ("process.ended", child.pid, shown)]
 
 
 def test_expiry_and_the_queue_are_told(make_daemon, make_gpu, reap):

@@ -1,13 +1,12 @@
 /* Sessions and GPUs as answers show them. */
 #include <ctype.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/process.h"
 #include "daemon/api/api.h"
 #include "daemon/api/user_names.h"
 #include "daemon/gpu/gpu.h"
@@ -301,11 +300,7 @@ static void add_program(json_t *process, struct daemon *daemon, pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d", (int)pid);
     if (stat(path, &status) < 0)
         return;
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, command, sizeof(command) - 1) : 0;
-    command[length > 0 ? length : 0] = '\0';
-    command[strcspn(command, "\n")] = '\0';
+    process_command(pid, command, sizeof(command));
     json_object_set_new(process, "command", text_json(command));
     json_object_set_new(process, "user", text_json(user_name_of(daemon, status.st_uid)));
 }

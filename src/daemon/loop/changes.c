@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/error.h"
 #include "daemon/loop/daemon.h"
 
 #define MESSAGE_BYTES 512
@@ -25,6 +26,7 @@ void change_publish(struct daemon *daemon, const struct change *change, const ch
     va_start(arguments, format);
     vsnprintf(message, sizeof(message), format, arguments);
     va_end(arguments);
+    error_make_one_line(message); /* it may quote what others wrote, and be cut */
     told.message = message;
     for (struct observer *at = SLIST_FIRST(&daemon->observers), *next; at; at = next) {
         next = SLIST_NEXT(at, next);

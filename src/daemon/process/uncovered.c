@@ -1,7 +1,6 @@
 #include "daemon/process/uncovered.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,16 +48,6 @@ struct uncovered {
 
 /* --- Programs outside of sessions ------------------------------------------------------------------ */
 
-static void read_command(pid_t pid, char command[static COMMAND_BYTES])
-{
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, command, COMMAND_BYTES - 1) : 0;
-    command[length > 0 ? length : 0] = '\0';
-    command[strcspn(command, "\n")] = '\0';
-}
-
 static bool lives(const struct outsider *outsider)
 {
     uint64_t start_ticks;
@@ -83,7 +72,7 @@ static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
         return NULL;
     *outsider = (struct outsider){
         .pid = pid, .start_ticks = start_ticks, .uid = status.st_uid, .seen_usec = daemon_now_usec()};
-    read_command(pid, outsider->command);
+    process_command(pid, outsider->command, sizeof(outsider->command));
     LIST_INSERT_HEAD(&uncovered->outsiders, outsider, next);
     return outsider;
 }

@@ -1,7 +1,6 @@
 #include "daemon/session/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/cleanup.h"
+#include "base/process.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
@@ -22,16 +21,6 @@
 /* No process makes more requests: one takes 100 ns. A process's age is known to a clock tick, 10 ms. */
 #define REQUESTS_PER_USEC 10
 #define REQUESTS_AT_FIRST (UINT64_C(10000) * REQUESTS_PER_USEC)
-
-static void read_command(pid_t pid, char command[static 16])
-{
-    char path[32];
-    snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, command, 15) : -1;
-    command[length > 0 ? length : 0] = '\0';
-    command[strcspn(command, "\n")] = '\0';
-}
 
 const struct session *process_session_of(const struct daemon *daemon, pid_t pid)
 {
@@ -73,7 +62,7 @@ int process_add(struct session *session, const struct peer *peer, uint64_t start
     }
     /* A death must not wait behind thousands of messages. */
     sd_event_source_set_priority(process->source, SD_EVENT_PRIORITY_IMPORTANT);
-    read_command(peer->pid, process->command);
+    process_command(peer->pid, process->command, sizeof(process->command));
     *(session->processes ? &session->processes->newer : &session->oldest_process) = process;
     session->processes = process;
     session->process_count++;

@@ -47,12 +47,32 @@ static void a_zombie_is_dead(void **state)
     assert_false(process_is_alive(child, ticks));
 }
 
+static void a_name_is_valid_utf8_and_one_line(void **state)
+{
+    static const char *const names[][2] = {
+        {"plain", "plain"},
+        {"two\nlines", "two?lines"},
+        {"\xff\x1b[2J", "??[2J"},
+        {"12345678901234\xc3\xa9", "12345678901234?"}, /* the kernel cuts it in the middle of a letter */
+        {"\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9"},
+    };
+    char command[16];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_int_equal(prctl(PR_SET_NAME, names[i][0]), 0);
+        process_command(getpid(), command, sizeof(command));
+        assert_string_equal(command, names[i][1]);
+    }
+    process_command(-1, command, sizeof(command));
+    assert_string_equal(command, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_is_known_by_pid_and_start_time),
         cmocka_unit_test(a_name_with_parentheses_does_not_confuse_the_fields),
         cmocka_unit_test(a_zombie_is_dead),
+        cmocka_unit_test(a_name_is_valid_utf8_and_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
