@@ -1,18 +1,15 @@
 #include "daemon/api/metrics_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <systemd/sd-event.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "daemon/api/metrics.h"
+#include "daemon/loop/appended.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
@@ -49,59 +46,11 @@ struct metrics_file {
 
 /* --- In the helper thread -------------------------------------------------------------------------- */
 
-static int open_plain(const struct batch *batch, struct stat *status, struct error *error)
-{
-    int fd = open(batch->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (fd < 0)
-        return error_set_errno(error, errno, "cannot open %s", batch->path);
-    if (fstat(fd, status) == 0 && S_ISREG(status->st_mode))
-        return fd;
-    close(fd);
-    return error_set(error, EINVAL, NULL, "%s is not a plain file; expected one, or none", batch->path);
-}
-
-/* Open the file with room for the batch; a full one is renamed first. */
-static int open_with_room(const struct batch *batch, struct stat *status, struct error *error)
-{
-    char older[PATH_MAX + 2];
-    int fd = open_plain(batch, status, error);
-    if (fd < 0 || status->st_size == 0 || (uint64_t)status->st_size + batch->length <= batch->bytes_max)
-        return fd;
-    close(fd);
-    snprintf(older, sizeof(older), "%s.1", batch->path);
-    if (rename(batch->path, older) < 0)
-        return error_set_errno(error, errno, "cannot rename %s to %s", batch->path, older);
-    return open_plain(batch, status, error);
-}
-
-/* Write the whole batch or nothing, so that a reader finds whole lines. */
-static int add(const struct batch *batch, struct error *error)
-{
-    struct stat status;
-    cleanup_close int fd = open_with_room(batch, &status, error);
-    if (fd < 0)
-        return fd;
-    for (size_t done = 0; done < batch->length;) {
-        ssize_t length = write(fd, batch->text + done, batch->length - done);
-        if (length > 0) {
-            done += (size_t)length;
-            continue;
-        }
-        int why = length < 0 ? errno : ENOSPC;
-        if (why == EINTR)
-            continue;
-        if (ftruncate(fd, status.st_size) < 0)
-            why = errno;
-        return error_set_errno(error, why, "cannot write %s", batch->path);
-    }
-    return 0;
-}
-
 static void run_batches(struct worker_job *first, void *context)
 {
     for (struct worker_job *job = first; job; job = job->next) {
         struct batch *batch = (struct batch *)job;
-        add(batch, &batch->error);
+        appended_add(batch->path, batch->bytes_max, batch->text, batch->length, &batch->error);
     }
 }
 

@@ -1,7 +1,6 @@
 #include "daemon/loop/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -11,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "daemon/loop/appended.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -22,19 +21,15 @@ static struct {
     char path[PATH_MAX];
 } log_state = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO};
 
-static int open_file(const char *path, off_t *bytes)
+/* The log says what people do: its file is nobody else's to read. */
+static int keep_private(int fd, struct error *error)
 {
-    cleanup_close int fd =
-        open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    struct stat status;
-    if (fd < 0 || fstat(fd, &status) < 0)
-        return -errno;
-    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || status.st_nlink != 1)
-        return -EPERM;
-    if (fchmod(fd, 0600) < 0)
-        return -errno;
-    *bytes = status.st_size;
-    return steal_fd(&fd);
+    if (fd >= 0 && fchmod(fd, 0600) < 0) {
+        int status = errno;
+        close(fd);
+        return error_set_errno(error, status, "cannot close the log file to other users");
+    }
+    return fd;
 }
 
 int log_open(const char *path, struct error *error)
@@ -42,13 +37,10 @@ int log_open(const char *path, struct error *error)
     off_t bytes;
     if (strlen(path) + sizeof(".1") > sizeof(log_state.path))
         return error_set(error, ENAMETOOLONG, NULL, "the log file's path is too long: %s", path);
-    int fd = open_file(path, &bytes);
-    if (fd == -EPERM || fd == -ELOOP)
-        return error_set(error, EPERM, NULL,
-                         "the log file %s is not a plain file of ours; remove it or set GPUSLICE_LOG_FILE",
-                         path);
+    struct error why;
+    int fd = keep_private(appended_open(path, &bytes, &why), &why);
     if (fd < 0)
-        return error_set_errno(error, -fd, "cannot open the log file %s", path);
+        return error_set(error, why.status, NULL, "the log file: %s", why.message);
     pthread_mutex_lock(&log_state.lock);
     log_state.fd = fd;
     log_state.bytes = bytes;
@@ -78,12 +70,8 @@ void log_set_debug(bool debug)
  * old one may have its new name then. */
 static void begin_new_file(void)
 {
-    char old[PATH_MAX + 4];
-    snprintf(old, sizeof(old), "%s.1", log_state.path);
-    if (rename(log_state.path, old) < 0 && errno != ENOENT)
-        return;
     off_t bytes;
-    int fd = open_file(log_state.path, &bytes);
+    int fd = keep_private(appended_open_anew(log_state.path, &bytes, NULL), NULL);
     if (fd < 0)
         return;
     close(log_state.fd);

@@ -7,8 +7,8 @@
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
-/* Write to the file `path` from now on (made 0600; a symbolic link, or a file that is not ours, is refused).
- * When it has grown to LOG_FILE_BYTES it becomes `path`.1 and a new one begins. */
+/* Write to the file `path` from now on , which nobody else may read (appended.h). When it has grown to LOG_FILE_BYTES
+ * it becomes `path`.1 and a new one begins. */
 #define LOG_FILE_BYTES (4 << 20)
 int log_open(const char *path, struct error *error);
 
