@@ -42,6 +42,7 @@ __asm__(".symver fcntl64,fcntl@" OLD_GLIBC);
 
 /* libc has these functions only since 2.33. On 64-bit machines the kernel's structure is the same as glibc's. */
 #define stat(path, status) ((int)syscall(SYS_newfstatat, AT_FDCWD, path, status, 0))
+#define lstat(path, status) ((int)syscall(SYS_newfstatat, AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW))
 #define fstat(fd, status) ((int)syscall(SYS_fstat, fd, status))
 
 #endif

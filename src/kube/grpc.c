@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/sockets.h"
 #include "kube/grpc_connection.h"
 
 #define CONNECTIONS_MAX 32
@@ -58,11 +59,10 @@ int grpc_server_open(sd_event *loop, const char *path, const struct grpc_method 
     int result = fill_address(&address, path, error);
     if (result < 0)
         return result;
-    cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    unlink(path);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 || chmod(path, 0600) < 0 ||
-        listen(fd, SOMAXCONN) < 0)
-        return error_set_errno(error, errno, "cannot make the socket %s", path);
+    cleanup_close int fd = -1;
+    result = socket_listen(path, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0600, (gid_t)-1, &fd);
+    if (result < 0)
+        return error_set_errno(error, -result, "cannot make the socket %s", path);
     struct grpc_server *server = calloc(1, sizeof(*server));
     if (!server || sd_event_add_io(loop, &server->source, fd, EPOLLIN, on_connect, server) < 0) {
         free(server);

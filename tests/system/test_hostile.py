@@ -1,21 +1,25 @@
 """Clients that mean harm, on every socket: what they send is refused, and whoever else asks is served as before."""
 import contextlib
 import os
+import pathlib
 import resource
 import select
 import signal
 import socket
 import statistics
 import struct
+import threading
 import time
 
 import pytest
 
 import attach_client
-from attacks import (BODY_BYTES, OTHER_USER, attack, crowd, dawdle, http, map_much, queue_the_impossible, scribble, send_bodies,
-                     send_frames, send_lingering)
+from attacks import (BODY_BYTES, OTHER_USER, attack, crowd, dawdle, http, lingering, map_much, queue_the_impossible, scribble,
+                     send_bodies, send_frames, send_lingering)
 from conftest import MIB, wait_for
 from test_daemon_api import as_user
+from test_many_users import root_only
+from test_quota_shared import new_session, start  # noqa: F401
 
 LONGEST_HOLD_S = 0.05  # ten times what is allowed, on a machine that is busy; without the bounds it is seconds
 
@@ -209,6 +213,58 @@ def test_descriptors_are_looked_for_where_the_kernel_does_not_refuse_them(before
     assert time.monotonic() - begin < 30, "not as long as one lingers"
     for other in others:
         other.close()
+
+
+def send_lingering_for_ever(say, path):
+    """What is closed last lingers: that is the other's copy, or ours, so ours is closed beside."""
+    others = []
+    for count in range(1, 6):
+        client, other = lingering()
+        others.append(other)
+        with contextlib.suppress(PermissionError, BrokenPipeError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(path)  # or may not
+            # Sent along, where the kernel does not refuse it.
+            connection.sendmsg([bytes(8)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", client.fileno()))])
+        threading.Thread(target=client.close, daemon=True).start()
+        client = None
+        say(count)
+    signal.pause()
+
+
+def memory_socket(pid):
+    """Where the process hands out descriptors of its memory, as anybody can read."""
+    (name,) = {line.split()[-1] for line in pathlib.Path("/proc/net/unix").read_text().splitlines()
+               if f"gpuslice-memory-{pid}-" in line}
+    return name.replace("@", "\0")
+
+
+@pytest.mark.parametrize("kernel", ["this kernel", "before 6.16"])
+@pytest.mark.parametrize("uid", [pytest.param(OTHER_USER, marks=root_only), os.getuid()], ids=["another user", "the same user"])
+def test_descriptors_that_are_slow_to_close_keep_no_program_from_fetching_memory(product, daemon, start, uid, kernel):  # noqa: F811
+    session = new_session(daemon, memory_bytes=16 * MIB, oversubscribe="swap")
+    preloads = [product.program("old_kernel.so")] if kernel == "before 6.16" else []
+    exporter, opener = start(daemon, session, *preloads), start(daemon, session)
+    name = exporter.get("ipcget", exporter.get("alloc", 4 * MIB))
+    path = memory_socket(exporter.process.pid)
+
+    with attack(send_lingering_for_ever, path, uid=uid) as count:
+        count(5)
+        begin = time.monotonic()
+        opener.get("ipcopen", name)
+        assert time.monotonic() - begin < 4, "not as long as one lingers"
+    assert (os.stat(path).st_mode & 0o777, os.stat(path).st_uid) == (0o600, os.getuid())
+
+
+def test_sockets_of_programs_that_have_ended_are_removed(daemon, start):  # noqa: F811
+    session = new_session(daemon, memory_bytes=16 * MIB, oversubscribe="swap")
+    first, second = start(daemon, session), start(daemon, session)
+    first.get("ipcget", first.get("alloc", 4 * MIB))
+    path = memory_socket(first.process.pid)
+    first.kill()
+    os.utime(path, (0, 0))
+    assert os.path.exists(path)
+    second.get("ipcget", second.get("alloc", 4 * MIB))
+    wait_for(lambda: not os.path.exists(path), "the name to be gone")
 
 
 def test_the_relay_carries_long_answers_long_bodies_and_those_that_go_on(before_6_16):

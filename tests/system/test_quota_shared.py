@@ -59,8 +59,10 @@ class Sharer(Puppet):
 def start(product, reap):
     sharers = []
 
-    def start(daemon, session):
-        sharer = Sharer(product, in_session(daemon, session))
+    def start(daemon, session, *preloads):
+        environment = in_session(daemon, session)
+        environment["LD_PRELOAD"] = ":".join(map(str, [environment["LD_PRELOAD"], *preloads]))
+        sharer = Sharer(product, environment)
         reap(sharer.process)
         sharers.append(sharer)
         sharer.get("context", 0)

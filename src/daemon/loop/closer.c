@@ -49,13 +49,6 @@ struct closer {
     bool is_stopping;
 };
 
-/* Connections inherit the option from the listening socket. */
-void closer_refuse_descriptors(int listening_fd)
-{
-    int off = 0;
-    setsockopt(listening_fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off));
-}
-
 /* --- In a helper thread ---------------------------------------------------------------------------- */
 
 static unsigned held_up_by(const struct closer *closer, uid_t uid)

@@ -8,6 +8,7 @@
 #include <systemd/sd-event.h>
 #include <unistd.h>
 
+#include "base/sockets.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
@@ -59,7 +60,7 @@ int listener_open(struct daemon *daemon, int fd, const char *name, void (*enter)
         return error_set_errno(error, ENOMEM, "cannot serve %s", name);
     *listener =
         (struct listener){.daemon = daemon, .fd = fd, .name = name, .enter = enter, .context = context};
-    closer_refuse_descriptors(fd);
+    socket_refuse_descriptors(fd);
     int result = sd_event_add_io(daemon->loop, &listener->source, fd, EPOLLIN, on_connect, listener);
     if (result < 0) {
         free(listener);
@@ -81,7 +82,7 @@ void listener_close(struct listener *listener)
 
 int listener_replace(struct listener *listener, int fd)
 {
-    closer_refuse_descriptors(fd);
+    socket_refuse_descriptors(fd);
     int old = listener->fd, result = sd_event_source_set_io_fd(listener->source, fd);
     if (result < 0)
         return result;

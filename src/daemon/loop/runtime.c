@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/sockets.h"
 #include "daemon/loop/activation.h"
-#include "daemon/loop/closer.h"
 
 #define WAIT_STEP_NS 50000000
 #define WAIT_STEPS 100
@@ -88,19 +88,8 @@ bool runtime_is_served(const struct paths *paths)
 int runtime_make_socket(const char *path, int type, mode_t mode, gid_t group, int *fd_out,
                         struct error *error)
 {
-    struct sockaddr_un address;
-    fill_address(&address, path);
-    cleanup_close int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    unlink(path);
-    if (fd >= 0)
-        closer_refuse_descriptors(fd);
-    /* Nobody can connect before listen(), and by then the mode is right. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        (group != (gid_t)-1 && chown(path, (uid_t)-1, group) < 0) || chmod(path, mode) < 0 ||
-        listen(fd, SOMAXCONN) < 0)
-        return error_set_errno(error, errno, "cannot make the socket %s", path);
-    *fd_out = steal_fd(&fd);
-    return 0;
+    int result = socket_listen(path, type | SOCK_CLOEXEC | SOCK_NONBLOCK, mode, group, fd_out);
+    return result < 0 ? error_set_errno(error, -result, "cannot make the socket %s", path) : 0;
 }
 
 static ino_t inode_of(const char *path)

@@ -2,8 +2,8 @@
  * were told.
  *
  * From the first one on, a thread of ours serves a socket. The socket's name has the process and a random number in
- * it, and the thread asks the kernel who calls. So nobody fetches what was not handed out, and nobody who could not
- * look into this process's memory anyway fetches anything. */
+ * it, only its user may connect, and the kernel says who calls. So nobody fetches what was not handed out, and nobody
+ * who could not look into this process's memory anyway fetches anything, or keeps the thread from serving others. */
 #pragma once
 
 #include <stdbool.h>
