@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "cuda/nvml_entries.h"
+#include "daemon/gpu/pids.h"
 
 #define LOAD_USEC UINT64_C(1000000)
 
@@ -48,6 +49,7 @@ struct nvml {
     unsigned device_count;
     nvmlDevice_t devices[LEDGER_GPUS];
     struct nvml_load loads[LEDGER_GPUS];
+    struct known_pids known_pids[LEDGER_GPUS];
 };
 
 /* The CUDA toolkit's stand-in for the library answers every call with NVML_ERROR_LIBRARY_NOT_FOUND, also the one for texts. */
@@ -330,6 +332,7 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         sample->no_processes = "it has no list of processes";
         if (nvml->processes)
             sample_processes(nvml, nvml->devices[i], sample);
+        pids_tell_apart(&nvml->known_pids[i], sample);
         for (unsigned j = 0; j < sample->process_count; j++)
             sample->processes[j].busy_percent = busy_percent_of(&nvml->loads[i], sample->processes[j].pid);
     }
@@ -356,7 +359,9 @@ void nvml_sample_free(struct nvml_job *job)
 
 void nvml_free(struct nvml *nvml)
 {
-    for (unsigned i = 0; nvml && i < LEDGER_GPUS; i++)
+    for (unsigned i = 0; nvml && i < LEDGER_GPUS; i++) {
         free(nvml->loads[i].processes);
+        free(nvml->known_pids[i].pids);
+    }
     free(nvml);
 }

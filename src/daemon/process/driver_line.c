@@ -66,7 +66,8 @@ static void begin(struct daemon *daemon)
 struct row {
     pid_t pid;
     uint64_t shown_bytes, charged_bytes;
-    bool is_unknown; /* NVML has no figure for it: the last value stays */
+    uint64_t dead_bytes; /* of processes that had the pid before */
+    bool is_unknown;     /* NVML has no figure for it: the last value stays */
     bool is_attached, has_moved, is_given, is_counted;
 };
 
@@ -91,12 +92,14 @@ static bool make_table(const struct gpu *card, struct table *table)
     for (unsigned i = 0; i < card->process_count; i++)
         table->rows[i] = (struct row){.pid = card->processes[i].pid,
                                       .shown_bytes = card->processes[i].used_bytes,
+                                      .dead_bytes = card->processes[i].dead_bytes,
                                       .is_unknown = !card->processes[i].is_known};
     qsort(table->rows, card->process_count, sizeof(struct row), compare_rows);
     for (unsigned i = 0; i < card->process_count; i++) {
         struct row *last = table->count ? &table->rows[table->count - 1] : NULL;
         if (last && last->pid == table->rows[i].pid) {
             last->shown_bytes = add(last->shown_bytes, table->rows[i].shown_bytes);
+            last->dead_bytes = add(last->dead_bytes, table->rows[i].dead_bytes);
             last->is_unknown |= table->rows[i].is_unknown;
         } else {
             table->rows[table->count++] = table->rows[i];
@@ -215,7 +218,7 @@ static void take_orphan(struct orphan *orphan, unsigned policy_gpu, const struct
         return;
     bool is_other = !row || row->is_attached ||
                     (process_start_time(orphan->pid, &ticks) == 0 && ticks != orphan->start_ticks);
-    orphan->bytes[policy_gpu] = is_other ? 0 : row->shown_bytes;
+    orphan->bytes[policy_gpu] = !row ? 0 : is_other ? row->dead_bytes : row->shown_bytes;
 }
 
 static void take_orphans(struct session *session, unsigned policy_gpu, const struct table *table)

@@ -19,6 +19,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
+#include "daemon/process/device_held.h"
 #include "daemon/session/process.h"
 
 /* A program that is about to attach holds a context for a moment, so it is looked at again before it is reported. After
@@ -66,6 +67,9 @@ static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
         if (at->pid == pid && at->start_ticks == start_ticks)
             return at;
     }
+    /* NVML may have listed it for a process that had the pid before. */
+    if (!device_is_held(pid, uncovered->daemon->options.simulated))
+        return NULL;
     snprintf(path, sizeof(path), "/proc/%d", (int)pid);
     struct outsider *outsider = stat(path, &status) == 0 ? calloc(1, sizeof(*outsider)) : NULL;
     if (!outsider)
@@ -89,10 +93,13 @@ static void tell(struct uncovered *uncovered, struct outsider *outsider)
                    (int)outsider->pid, outsider->command, (unsigned)outsider->uid, outsider->bytes);
 }
 
-/* The pid may belong to another process by now: signal only the one that was seen. */
+/* The pid may belong to another process by now: signal only the one that was seen, and only while it has the device
+ * open. */
 static void send(struct uncovered *uncovered, const struct outsider *outsider, int number)
 {
     cleanup_close int pidfd = peer_open(outsider->pid, outsider->start_ticks);
+    if (pidfd >= 0 && !device_is_held(outsider->pid, uncovered->daemon->options.simulated))
+        return;
     if (pidfd < 0 || pidfd_send_signal(pidfd, number, NULL, 0) < 0) {
         if (pidfd != -ESRCH && errno != ESRCH)
             log_warning("process %d (%s), which is outside of every session, cannot be ended: %s",

@@ -26,6 +26,7 @@ uint64_t promises_outside_bytes(const struct daemon *daemon, unsigned gpu)
     uint64_t sum = 0, ticks;
     for (unsigned i = 0; i < card->process_count; i++) {
         const struct nvml_process *process = &card->processes[i];
+        sum = add(sum, process->dead_bytes);
         /* A process in the sample may have died since. */
         if (!process_session_of(daemon, process->pid) && process_start_time(process->pid, &ticks) != -ESRCH)
             sum = add(sum, process->used_bytes);

@@ -1,5 +1,7 @@
 /* Programs outside of every session, where NVML fails. argv[1] is the led NVML. */
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -35,17 +37,38 @@ static void note(void *context, const struct change *change)
 
 static struct observer observer = {.take = note};
 
+/* A program that has the simulated driver's device open, unless `has_device` is false. */
+static bool has_device = true;
+
+static pid_t start_program(void)
+{
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char path[64];
+        snprintf(path, sizeof(path), "/dev/shm/fakecuda-0-unit-test-%d", (int)getpid());
+        if (has_device && open(path, O_RDWR | O_CREAT, 0600) < 0)
+            _exit(1);
+        unlink(path);
+        close(ends[1]);
+        pause();
+        _exit(0);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 0); /* it has opened what it opens */
+    close(ends[0]);
+    return pid;
+}
+
 static int begin(void **state)
 {
     struct error error = {0};
     later_ns = told = stopped = 0;
-    outside = fork();
-    if (outside == 0) {
-        pause();
-        _exit(0);
-    }
+    outside = start_program();
     assert_int_equal(begin_daemon(state), 0);
-    daemon_state.options.system = true;
+    daemon_state.options.system = daemon_state.options.simulated = true;
     daemon_state.config.daemon.stop_uncovered = daemon_state.config.daemon.stop_uncovered_root = true;
     LEAD(led->first_pid = (unsigned)outside; led->process_count = 1; led->bytes_of_each = 7);
     change_observe(&daemon_state, &observer);
@@ -99,11 +122,31 @@ static void it_is_told_of_once_though_nvml_fails_in_between(void **state)
     assert_int_equal(told, 1);
 }
 
+/* NVML goes on listing a process that has died, and the next process of that number has nothing to do with the GPU. */
+static void nobody_is_ended_for_a_pid_that_another_process_had(void **state)
+{
+    kill(outside, SIGKILL);
+    waitpid(outside, NULL, 0);
+    refresh();
+    has_device = false;
+    outside = start_program();
+    has_device = true;
+    LEAD(led->first_pid = (unsigned)outside);
+    for (int i = 0; i < 5; i++) {
+        later_ns += 4 * SECOND_NS;
+        refresh();
+    }
+    assert_int_equal(told, 0);
+    assert_int_equal(stopped, 0);
+    assert_int_equal(kill(outside, 0), 0);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nobody_is_ended_for_what_a_lost_card_showed_last, begin, end),
         cmocka_unit_test_setup_teardown(it_is_told_of_once_though_nvml_fails_in_between, begin, end),
+        cmocka_unit_test_setup_teardown(nobody_is_ended_for_a_pid_that_another_process_had, begin, end),
     };
     return lead_nvml(count, arguments) ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }
