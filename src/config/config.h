@@ -185,6 +185,10 @@ struct config_program {
     gid_t groups[1024]; /* all of the process's groups */
     size_t group_count;
     char executable[PATH_MAX]; /* "": not visible to us */
+    /* Whether the file of that name is what it runs. Asked only where a rule has matched the name, because it looks at
+     * files. */
+    bool (*runs_executable)(const struct config_program *program);
+    pid_t pid;
 };
 
 /* A session that the file declares. */

@@ -84,7 +84,8 @@ static bool is_true(const struct config_rule *rule, const struct config_program 
                 return true;
         return false;
     case CONFIG_RULE_EXECUTABLE:
-        return fnmatch(rule->path, program->executable, FNM_PATHNAME) == 0;
+        return fnmatch(rule->path, program->executable, FNM_PATHNAME) == 0 &&
+               program->runs_executable(program);
     case CONFIG_RULE_KINDS:
         break;
     }

@@ -225,6 +225,39 @@ def test_users_and_groups_that_a_rule_names_share_its_session(make_daemon, produ
     assert as_user(ALICE, lambda: daemon.request("GET", "/v1/sessions"))[1] == []
 
 
+def test_a_program_that_is_mounted_at_the_rules_path_is_not_the_one(make_daemon, product, tmp_path, start):
+    """A user mounts a program of their own there, in a mount namespace that only they see."""
+    ruled, own = tmp_path / "ruled", tmp_path / "own"
+    for path in ruled, own:
+        shutil.copy(product.program("puppet"), path)
+    daemon = make_daemon()
+    declare(daemon, rules(product, match=f"exe:{ruled}"))
+    daemon.start()
+    words = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f'mount --bind {own} {ruled} && exec {ruled}')
+    if subprocess.run([*words[:-1], f"mount --bind {own} {ruled}"], capture_output=True).returncode != 0:
+        pytest.skip("nothing can be mounted in a namespace here")
+    mounted = start(untold(daemon), words)
+    mounted.get("context", 0)
+    assert os.readlink(f"/proc/{mounted.process.pid}/exe") == str(ruled)
+    assert mounted.do("info") == [OK, GIB, GIB], "it is in no session"
+    genuine = start(untold(daemon), ("env", str(ruled)))
+    genuine.get("context", 0)
+    assert [one["pid"] for one in daemon.session("by-rule")["processes"]] == [genuine.process.pid]
+
+
+def test_a_program_whose_file_was_replaced_is_still_the_one(make_daemon, product, tmp_path, start):
+    path = tmp_path / "puppet"
+    shutil.copy(product.program("puppet"), path)
+    daemon = make_daemon()
+    declare(daemon, rules(product, match=f"exe:{path}"))
+    daemon.start()
+    puppet = start(untold(daemon), ("env", str(path)))
+    shutil.copy(product.program("puppet"), tmp_path / "fresh")
+    (tmp_path / "fresh").rename(path)
+    puppet.get("context", 0)
+    assert [one["pid"] for one in daemon.session("by-rule")["processes"]] == [puppet.process.pid]
+
+
 def test_the_first_rule_in_the_file_decides(make_daemon, product, start):
     daemon = make_daemon()
     puppet = product.program("puppet")

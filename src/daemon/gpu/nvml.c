@@ -332,7 +332,7 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         sample->no_processes = "it has no list of processes";
         if (nvml->processes)
             sample_processes(nvml, nvml->devices[i], sample);
-        pids_tell_apart(&nvml->known_pids[i], sample);
+        pids_tell_apart(&nvml->known_pids[i], sample->processes, sample->process_count);
         for (unsigned j = 0; j < sample->process_count; j++)
             sample->processes[j].busy_percent = busy_percent_of(&nvml->loads[i], sample->processes[j].pid);
     }

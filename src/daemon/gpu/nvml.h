@@ -7,20 +7,13 @@
 
 #include "cuda/nvml.h"
 #include "cuda/uuid.h"
+#include "daemon/gpu/pids.h"
 #include "daemon/loop/worker.h"
 #include "ledger/ledger.h"
 
 struct nvml; /* the loaded library */
 struct gpu_look;
 struct gpu_sampler;
-
-struct nvml_process {
-    pid_t pid;
-    uint64_t used_bytes;
-    uint64_t dead_bytes; /* shown under the pid as well, of processes that had it before (pids.h) */
-    bool is_known;       /* `used_bytes` is known: drivers have no figure for some processes */
-    int busy_percent;    /* of the GPU's time, in about the last second; -1 where the driver does not say */
-};
 
 /* One GPU at one moment. */
 struct nvml_sample {

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/process.h"
-#include "daemon/gpu/nvml.h"
 
 static int compare_pids(const void *a, const void *b)
 {
@@ -19,17 +18,15 @@ static struct known_pid *find(const struct known_pids *known, pid_t pid)
 }
 
 /* One for each pid: NVML lists a process once for each compute instance that it is on. */
-static struct known_pids list(const struct nvml_sample *sample)
+static struct known_pids list(const struct nvml_process *processes, unsigned count)
 {
-    struct known_pids now = {
-        .pids = calloc(sample->process_count ? sample->process_count : 1, sizeof(*now.pids))};
+    struct known_pids now = {.pids = calloc(count ? count : 1, sizeof(*now.pids))};
     if (!now.pids)
         return now;
-    for (unsigned i = 0; i < sample->process_count; i++)
-        now.pids[i] =
-            (struct known_pid){.pid = sample->processes[i].pid, .bytes = sample->processes[i].used_bytes};
-    qsort(now.pids, sample->process_count, sizeof(*now.pids), compare_pids);
-    for (unsigned i = 0; i < sample->process_count; i++) {
+    for (unsigned i = 0; i < count; i++)
+        now.pids[i] = (struct known_pid){.pid = processes[i].pid, .bytes = processes[i].used_bytes};
+    qsort(now.pids, count, sizeof(*now.pids), compare_pids);
+    for (unsigned i = 0; i < count; i++) {
         if (now.count && now.pids[now.count - 1].pid == now.pids[i].pid)
             now.pids[now.count - 1].bytes += now.pids[i].bytes;
         else
@@ -53,28 +50,28 @@ static void compare(struct known_pid *now, const struct known_pid *before)
         now->dead_bytes = now->bytes;
 }
 
-static void take_off(const struct known_pids *now, struct nvml_sample *sample)
+static void take_off(const struct known_pids *now, struct nvml_process *processes, unsigned count)
 {
-    for (unsigned i = 0; i < sample->process_count; i++) {
-        struct nvml_process *process = &sample->processes[i];
+    for (unsigned i = 0; i < count; i++) {
+        struct nvml_process *process = &processes[i];
         const struct known_pid *pid = find(now, process->pid);
         uint64_t dead_bytes = 0; /* in the entries of this pid before */
         for (unsigned j = 0; pid->dead_bytes && j < i; j++)
-            dead_bytes += sample->processes[j].pid == process->pid ? sample->processes[j].dead_bytes : 0;
+            dead_bytes += processes[j].pid == process->pid ? processes[j].dead_bytes : 0;
         uint64_t left = pid->dead_bytes - dead_bytes;
         process->dead_bytes = left < process->used_bytes ? left : process->used_bytes;
         process->used_bytes -= process->dead_bytes;
     }
 }
 
-void pids_tell_apart(struct known_pids *known, struct nvml_sample *sample)
+void pids_tell_apart(struct known_pids *known, struct nvml_process *processes, unsigned count)
 {
-    struct known_pids now = list(sample);
+    struct known_pids now = list(processes, count);
     if (!now.pids)
         return;
     for (unsigned i = 0; i < now.count; i++)
         compare(&now.pids[i], find(known, now.pids[i].pid));
-    take_off(&now, sample);
+    take_off(&now, processes, count);
     free(known->pids);
     *known = now;
 }

@@ -5,10 +5,17 @@
  * sampler's helper thread alone. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-struct nvml_sample;
+struct nvml_process {
+    pid_t pid;
+    uint64_t used_bytes;
+    uint64_t dead_bytes; /* shown under the pid as well, of processes that had it before (pids.h) */
+    bool is_known;       /* `used_bytes` is known: drivers have no figure for some processes */
+    int busy_percent;    /* of the GPU's time, in about the last second; -1 where the driver does not say */
+};
 
 /* A pid in the last sample of a GPU. */
 struct known_pid {
@@ -24,4 +31,4 @@ struct known_pids {
 };
 
 /* Move what is not the present processes' from `used_bytes` to `dead_bytes` in the sample, and remember the sample. */
-void pids_tell_apart(struct known_pids *known, struct nvml_sample *sample);
+void pids_tell_apart(struct known_pids *known, struct nvml_process *processes, unsigned count);

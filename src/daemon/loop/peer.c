@@ -1,12 +1,14 @@
 #include "daemon/loop/peer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -100,6 +102,26 @@ int peer_open(pid_t pid, uint64_t start_ticks)
     return steal_fd(&pidfd);
 }
 
+static bool look_at(const char *path, struct statx *status)
+{
+    /* Without asking a server of files: the file may be on one of the program's user. */
+    return statx(AT_FDCWD, path, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO | STATX_NLINK | STATX_UID,
+                 status) == 0;
+}
+
+/* Whether the file that the program runs is the one at its path. In a mount namespace of its own a user can mount any file
+ * there. A file that an upgrade has replaced is gone from there, and its owner and its device are those of the new one. */
+static bool runs_executable(const struct config_program *program)
+{
+    char path[32];
+    struct statx found, runs;
+    snprintf(path, sizeof(path), "/proc/%d/exe", (int)program->pid);
+    if (!look_at(program->executable, &found) || !look_at(path, &runs) ||
+        found.stx_dev_major != runs.stx_dev_major || found.stx_dev_minor != runs.stx_dev_minor)
+        return false;
+    return found.stx_ino == runs.stx_ino || (runs.stx_nlink == 0 && found.stx_uid == runs.stx_uid);
+}
+
 void peer_program(int socket, pid_t pid, struct config_program *program)
 {
     static const char deleted[] = " (deleted)"; /* the suffix in /proc for a file that an upgrade replaced */
@@ -107,7 +129,11 @@ void peer_program(int socket, pid_t pid, struct config_program *program)
     socklen_t length = sizeof(credentials);
     char path[32];
     getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length);
-    *program = (struct config_program){.uid = credentials.uid, .groups = {credentials.gid}, .group_count = 1};
+    *program = (struct config_program){.uid = credentials.uid,
+                                       .groups = {credentials.gid},
+                                       .group_count = 1,
+                                       .runs_executable = runs_executable,
+                                       .pid = pid};
     length = sizeof(program->groups) - sizeof(program->groups[0]);
     if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, program->groups + 1, &length) == 0)
         program->group_count += length / sizeof(program->groups[0]);

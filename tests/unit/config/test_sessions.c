@@ -53,11 +53,19 @@ static void owners_are_named_or_numbered(void **state)
     config_sessions_free(&declared);
 }
 
+static bool runs_another;
+
+static bool runs_executable(const struct config_program *program)
+{
+    return !runs_another;
+}
+
 static bool is_for(const struct config_session *session, uid_t uid, gid_t group, const char *executable)
 {
     static struct config_program program;
     program = (struct config_program){.uid = uid, .groups = {1, group}, .group_count = 2};
     strcpy(program.executable, executable);
+    program.runs_executable = runs_executable;
     return config_match_is(&session->match, &program);
 }
 
@@ -83,6 +91,10 @@ static void rules_say_which_programs_a_session_is_for(void **state)
     assert_true(is_for(all, 7, 9, "/bin/b"));
     assert_false(is_for(all, 7, 9, "/bin/c"));
     assert_false(is_for(all, 7, 8, "/bin/a"));
+    runs_another = true;
+    assert_false(is_for(path, 8, 8, "/usr/bin/y"));
+    assert_true(is_for(user, 7, 0, "/usr/bin/y"));
+    runs_another = false;
     config_sessions_free(&declared);
 }
 

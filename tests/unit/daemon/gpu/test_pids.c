@@ -10,7 +10,6 @@
 
 #include <cmocka.h>
 
-#include "daemon/gpu/nvml.h"
 #include "daemon/gpu/pids.h"
 
 static struct known_pids known;
@@ -19,12 +18,11 @@ static struct nvml_process entries[3];
 /* NVML shows these bytes under our pid, in one entry or two. */
 static void show(uint64_t first, uint64_t second)
 {
-    struct nvml_sample sample = {.processes = entries, .process_count = second ? 3 : 2};
     memset(entries, 0, sizeof(entries));
     entries[0] = (struct nvml_process){.pid = getpid(), .used_bytes = first, .is_known = true};
     entries[1] = (struct nvml_process){.pid = 1, .used_bytes = 11, .is_known = true};
     entries[2] = (struct nvml_process){.pid = getpid(), .used_bytes = second, .is_known = true};
-    pids_tell_apart(&known, &sample);
+    pids_tell_apart(&known, entries, second ? 3 : 2);
     assert_int_equal(entries[1].used_bytes, 11);
 }
 
@@ -68,10 +66,9 @@ static void what_was_shown_for_a_process_that_had_the_pid_before_is_not(void **s
 
 static void a_pid_that_is_shown_no_more_begins_anew(void **state)
 {
-    struct nvml_sample nobody = {.process_count = 0};
     show(600, 0);
     pretend_that_another_had_our_pid();
-    pids_tell_apart(&known, &nobody);
+    pids_tell_apart(&known, NULL, 0);
     show(600, 0);
     assert_int_equal(entries[0].used_bytes, 600);
 }
