@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "simgpu/device/faults.h"
 #include "simgpu/graph/graph.h"
 #include "simgpu/time/execution.h"
 
@@ -88,7 +89,7 @@ static CUresult run_checksum_u32(const struct sim_launch *launch, void *const *a
     uint32_t sum = 0;
     for (uint64_t i = 0; i < count; i++)
         sum += from[i];
-    __atomic_fetch_add((uint32_t *)(uintptr_t)out, sum, __ATOMIC_RELAXED);
+    __atomic_fetch_add((uint32_t *)(uintptr_t)out, sum ^ fault_of_sum(), __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
@@ -105,7 +106,7 @@ static CUresult run_checksum_u64(const struct sim_launch *launch, void *const *a
     uint64_t sum = 0;
     for (uint64_t i = 0; i < count; i++)
         sum += from[i];
-    __atomic_fetch_add((uint64_t *)(uintptr_t)out, sum, __ATOMIC_RELAXED);
+    __atomic_fetch_add((uint64_t *)(uintptr_t)out, sum ^ fault_of_sum(), __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
@@ -131,6 +132,7 @@ static CUresult run_digest_u64(const struct sim_launch *launch, void *const *arg
         sums[0] += mix(from[i] ^ i * UINT64_C(0x9E3779B97F4A7C15));
         sums[1] += mix(from[i] + i * UINT64_C(0xD1342543DE82EF95) + UINT64_C(0x2545F4914F6CDD1D));
     }
+    sums[0] ^= fault_of_sum();
     for (unsigned lane = 0; lane < 2; lane++)
         __atomic_fetch_add((uint64_t *)(uintptr_t)out + lane, sums[lane], __ATOMIC_RELAXED);
     return CUDA_SUCCESS;

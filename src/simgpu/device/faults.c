@@ -10,8 +10,8 @@
 enum { XID_LAUNCH_FAILED = 13, XID_LOST = 79 };
 
 /* Numbers from which on, and up to which, something fails; 0: never. Written before any thread reads them. */
-static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at;
-static atomic_ullong memory_count, work_count;
+static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at, wrong_at;
+static atomic_ullong memory_count, work_count, sum_count;
 
 static bool fault_read(const char *item, size_t length)
 {
@@ -40,6 +40,8 @@ static bool fault_read(const char *item, size_t length)
         lost_at = number;
     } else if (strcmp(text, "hang") == 0 && !and_all_later) {
         hang_at = number;
+    } else if (strcmp(text, "wrong") == 0 && !and_all_later) {
+        wrong_at = number;
     } else {
         return false;
     }
@@ -52,10 +54,10 @@ int faults_init(struct error *error)
     while (list && *list) {
         size_t length = strcspn(list, ",");
         if (!fault_read(list, length))
-            return error_set(
-                error, EINVAL, NULL,
-                "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, xid@N, lost@N or hang@N, with commas between",
-                (int)length, list);
+            return error_set(error, EINVAL, NULL,
+                             "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, xid@N, lost@N, hang@N or "
+                             "wrong@N, with commas between",
+                             (int)length, list);
         list += length;
         list += *list == ',';
     }
@@ -86,4 +88,9 @@ CUresult fault_of_work(unsigned gpu)
         return CUDA_SUCCESS;
     device_note_xid(gpu, XID_LAUNCH_FAILED);
     return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+unsigned fault_of_sum(void)
+{
+    return wrong_at != 0 && atomic_fetch_add(&sum_count, 1) + 1 == wrong_at;
 }

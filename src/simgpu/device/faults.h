@@ -7,6 +7,7 @@
  *          is left
  * hang@N   from its Nth work for the compute engine on, NVML answers nobody about GPUs, until this process
  *          has gone
+ * wrong@N  its Nth kernel that sums up memory (checksums and digests) has one wrong bit in its result
  *
  * Each process counts for itself, from 1. */
 #pragma once
@@ -22,3 +23,6 @@ bool fault_of_memory(void);
 /* What happens to this work of the compute engine, as its context is told later; CUDA_SUCCESS nearly always.
  */
 CUresult fault_of_work(unsigned gpu);
+
+/* What is wrong in the result of this kernel that sums up memory, as bits; 0 nearly always. */
+unsigned fault_of_sum(void);

@@ -45,7 +45,9 @@ struct shared_header {
     _Atomic uint64_t kernel_lock_free_ns; /* when the last in the queue leaves the kernel's lock (costs.h) */
     _Atomic uint64_t xids[DEVICE_CARDS];  /* how many there were, above 16 bits of the last one's number */
     _Atomic uint64_t paged_in_bytes[DEVICE_GPUS]; /* by all, ever (paging.h) */
-    _Atomic uint32_t lost;                        /* a bit for each card that is lost */
+    _Atomic uint64_t busy_since_ns[DEVICE_GPUS];  /* since when the clock rises (RAMP_NS) */
+    _Atomic uint64_t busy_until_ns[DEVICE_GPUS];
+    _Atomic uint32_t lost; /* a bit for each card that is lost */
     _Atomic uint64_t
         hung; /* the slot that hung the driver, from 1, above 48 bits of its generation; 0: none */
     struct shared_slot {
@@ -57,7 +59,7 @@ struct shared_header {
         _Atomic uint64_t checkpointed_bytes[DEVICE_GPUS]; /* what it held as it was checkpointed */
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 12u
+#define SHARED_LAYOUT 13u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

@@ -73,9 +73,19 @@ static bool context_is_known(CUcontext context)
 
 /* --- Making and destroying ------------------------------------------------------------------------- */
 
+/* Whether the GPU's compute mode lets this process have a context. */
+static bool is_forbidden_here(unsigned gpu)
+{
+    uint64_t mode = constant_whole(SIM_COMPUTE_MODE);
+    return mode == CU_COMPUTEMODE_PROHIBITED ||
+           (mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && device_used_bytes(gpu) > device_own_bytes(gpu));
+}
+
 static CUresult context_start(CUcontext context, unsigned flags)
 {
     uint64_t bytes = constant_whole(SIM_CONTEXT_BYTES);
+    if (is_forbidden_here(context->gpu))
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     if (!device_charge(context->gpu, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->charged_bytes = bytes;

@@ -104,8 +104,10 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice device)
         return (int)profile_current()->pci_device;
     case CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID:
         return (int)profile_current()->pci_subsystem;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+        return (int)constant(SIM_COMPUTE_MODE);
     default:
-        /* PCI domain and device are 0, and so is the compute mode: anybody may use it. */
+        /* PCI domain and device are 0. */
         return profile_attribute(attribute, &value) ? profile_gpu_value(simulator.visible[device], attribute)
                                                     : 0;
     }

@@ -182,8 +182,13 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
     return CUDA_SUCCESS;
 }
 
-/* Waits for the device, as the driver does before it frees (driver API reference: cuMemFree may synchronise).
- */
+/* Driver API reference: cuMemFree may synchronise. */
+static void wait_as_free_does(CUcontext context)
+{
+    if (constant_whole(SIM_FREE_WAITS))
+        context_wait(context);
+}
+
 CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
     CUcontext context;
@@ -194,21 +199,21 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     struct memory_allocation allocation;
     SIM_REQUIRE(memory_find(pointer, &allocation) && allocation.address == pointer);
     if (allocation.kind == MEMORY_POOL) {
-        context_wait(context);
+        wait_as_free_does(context);
         return pool_free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     if (allocation.kind == MEMORY_EXTERNAL) {
-        context_wait(allocation.context);
+        wait_as_free_does(allocation.context);
         SIM_REQUIRE(ranges_remove(pointer, &allocation));
         external_unmap(&allocation);
         return CUDA_SUCCESS;
     }
     if (allocation.kind == MEMORY_GRAPH) {
-        context_wait(context);
+        wait_as_free_does(context);
         return graph_memory_free_at(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     SIM_REQUIRE(allocation.kind == MEMORY_DEVICE || allocation.kind == MEMORY_MANAGED);
-    context_wait(allocation.context);
+    wait_as_free_does(allocation.context);
     return memory_give_back(pointer, &allocation) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

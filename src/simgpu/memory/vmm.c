@@ -312,6 +312,8 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
         const struct handle *handle = mapping.owner;
         bool is_of_peer = access->location.type == CU_MEM_LOCATION_TYPE_DEVICE && handle->is_device &&
                           simulator.visible[access->location.id] != handle->gpu;
+        if (handle->properties.allocFlags.gpuDirectRDMACapable && !constant_whole(SIM_RDMA_ACCESS))
+            return CUDA_ERROR_UNKNOWN;
         if (is_of_peer && !device_reaches(simulator.visible[access->location.id], handle->gpu))
             return CUDA_ERROR_NOT_SUPPORTED;
         if (is_of_peer && access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {

@@ -261,7 +261,8 @@ nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned int *mod
 
 nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned int *mode)
 {
-    return answer(device, mode, 0); /* NVML_COMPUTEMODE_DEFAULT */
+    return answer(device, mode,
+                  (unsigned)constant_whole(SIM_COMPUTE_MODE)); /* nvmlComputeMode_t has the same numbers */
 }
 
 nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, unsigned int *mode)

@@ -17,6 +17,7 @@
 #define SPIN_NS UINT64_C(20000)       /* below this, sleeping takes longer than what is waited for */
 #define SLEEP_LATE_NS UINT64_C(60000) /* a sleep's usual delay (timer slack), begun that much earlier */
 #define SLEEP_MOST_NS UINT64_C(5000000)
+#define CLOCK_FALLS_NS UINT64_C(500000000) /* without work for so long, a GPU lowers its clock */
 
 static struct execution {
     pthread_mutex_t lock;
@@ -280,12 +281,31 @@ bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t durati
     return submitted;
 }
 
+/* What work takes at the clock that the GPU has now: half of its own after it was idle, and rising for RAMP_NS. */
+static uint64_t at_clock(unsigned gpu, uint64_t duration_ns)
+{
+    double ramp_ns = constant(SIM_RAMP_NS);
+    if (!(ramp_ns > 0) || (duration_ns & TIMELINE_BY_CLOCK))
+        return duration_ns;
+    struct shared_header *header = shared_view()->header;
+    uint64_t now_ns = monotonic_ns(), until_ns = atomic_load(&header->busy_until_ns[gpu]);
+    if (until_ns + CLOCK_FALLS_NS < now_ns)
+        atomic_store(&header->busy_since_ns[gpu], now_ns);
+    double risen = (double)(now_ns - atomic_load(&header->busy_since_ns[gpu])) / ramp_ns;
+    uint64_t slow_ns = risen < 1 ? (uint64_t)((double)duration_ns * (2 - risen)) : duration_ns;
+    if (now_ns + slow_ns > until_ns)
+        atomic_store(&header->busy_until_ns[gpu], now_ns + slow_ns);
+    return slow_ns;
+}
+
 void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engine, uint64_t duration_ns)
 {
     CUresult fault = engine == TIMELINE_COMPUTE ? fault_of_work(context->gpu) : CUDA_SUCCESS;
     if (fault != CUDA_SUCCESS)
         atomic_store(&context->sticky, (int)fault); /* the program's next call reports it */
     cost_pay(SIM_LAUNCH_NS);
+    if (engine == TIMELINE_COMPUTE)
+        duration_ns = at_clock(context->gpu, duration_ns);
     /* What takes no time is done when what is before it is: there is nothing to tell the device. */
     if (duration_ns > 0)
         stream_submit_marked(context, stream, engine, duration_ns);
