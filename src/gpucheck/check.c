@@ -57,6 +57,12 @@ void detail(const char *name, const char *format, ...)
     say("detail", name, text, NULL);
 }
 
+void could_not_try(const char *name, const char *format, ...)
+{
+    FORMAT(text, format);
+    figure_text(name, NOT_TRIED "%s", text);
+}
+
 void fail(const char *format, ...)
 {
     FORMAT(text, format);
@@ -67,6 +73,13 @@ void fail_and_end(const char *format, ...)
 {
     FORMAT(text, format);
     say("failed", NULL, text, NULL);
+    _exit(1);
+}
+
+void fail_and_stop(const char *format, ...)
+{
+    FORMAT(text, format);
+    say("stop", NULL, text, NULL);
     _exit(1);
 }
 

@@ -57,10 +57,16 @@ void figure_text(const char *name, const char *format, ...) __attribute__((forma
 /* A detail is kept with the results, but the table does not show it. */
 void detail(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A question of the check that could not be put here, and why: the figure is a text that says so. */
+#define NOT_TRIED "not tried: "
+void could_not_try(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* The claim does not hold. The check goes on, as there may be more to report. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, and the process ends. */
 _Noreturn void fail_and_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The claim does not hold, and no other check can mean anything here. The process ends, and so does the run. */
+_Noreturn void fail_and_stop(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Something that the check needs does not exist here. The process ends. */
 _Noreturn void not_run(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

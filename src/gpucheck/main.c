@@ -1,5 +1,6 @@
 /* gpu-check - tests whether GPU Slice keeps its promises on this machine's GPU and driver, and measures both.
  * docs/gpu-check.md. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +8,14 @@
 #include <time.h>
 
 #include "base/cleanup.h"
+#include "gpucheck/beliefs.h"
 #include "gpucheck/checks.h"
 #include "gpucheck/part.h"
 #include "gpucheck/report.h"
 #include "gpucheck/runner.h"
 
 #define BUDGET_S 350.0
-#define FIRST_BUDGET_S 600.0
+#define FIRST_BUDGET_S 1800.0
 
 const struct check checks[] = {
 #define CHECK(name, function, place, deadline, claim) {name, CHECK_##place, deadline, claim, function},
@@ -22,12 +24,19 @@ const struct check checks[] = {
     {NULL},
 };
 
-static const char *const first[] = {
-#define FIRST(name) name,
+/* A step of --first, or the beginning of a stage (then `check` is NULL). */
+static const struct step {
+    const char *check, *settles;
+    unsigned stage, seconds;
+} first[] = {
+#define STAGE(number, seconds, title) {NULL, title, number, seconds},
+#define FIRST(name, settles, otherwise) {name, settles, 0, 0},
 #include "gpucheck/first.def"
 #undef FIRST
-    NULL,
+#undef STAGE
 };
+#define STEPS (sizeof(first) / sizeof(first[0]))
+#define STAGES 5u
 
 const struct part_role part_roles[] = {
 #define PART(name, function) {name, function},
@@ -37,18 +46,19 @@ const struct part_role part_roles[] = {
 };
 
 static const char usage[] =
-    "usage: gpu-check [--simulated] [--gpu INDEX|UUID] [--first | --only NAME...] [--json FILE]\n"
-    "                 [--budget SECONDS] [--list]\n"
+    "usage: gpu-check [--simulated] [--gpu INDEX|UUID] [--first [--stage NUMBER...] | --only NAME...]\n"
+    "                 [--json FILE] [--budget SECONDS] [--list]\n"
     "\n"
     "Checks that GPU Slice keeps quotas on this machine's GPU, and measures the GPU and its driver.\n"
     "\n"
     "  --simulated        on a simulated GPU of its own; no driver is needed\n"
     "  --gpu INDEX|UUID   this GPU (NVML's index) or MIG instance; otherwise the first one that\n"
     "                     CUDA_VISIBLE_DEVICES leaves, of a GPU in MIG mode its first instance\n"
-    "  --first            what to know first of a card, in ten minutes, in that order\n"
+    "  --first            what to know first of a card, in thirty minutes, in that order\n"
+    "  --stage NUMBER     of --first only this stage, 1 to 5; can be given again\n"
     "  --only NAME        run only this check; can be given again\n"
     "  --json FILE        write the results there too; - is standard output, and no table\n"
-    "  --budget SECONDS   take no longer than this in all (350; 600 with --first); what has not run by then "
+    "  --budget SECONDS   take no longer than this in all (350; 1800 with --first); what has not run by then "
     "says so\n"
     "  --list             say what is checked, and run nothing\n"
     "\n"
@@ -61,6 +71,7 @@ struct options {
     unsigned only_count;
     double budget_s;
     bool list, first;
+    bool stages[STAGES + 1], has_stages; /* those asked for */
 };
 
 static const struct check *find_check(const char *name)
@@ -69,6 +80,15 @@ static const struct check *find_check(const char *name)
         if (strcmp(check->name, name) == 0)
             return check;
     return NULL;
+}
+
+static bool parse_stage(const char *text, struct options *options)
+{
+    char *end;
+    unsigned long number = strtoul(text, &end, 10);
+    if (!*text || *end || number < 1 || number > STAGES)
+        return false;
+    return options->stages[number] = options->has_stages = true;
 }
 
 /* 0, or 2 after a message. */
@@ -98,7 +118,8 @@ static int parse(int count, char **words, struct options *options)
             char *end;
             options->budget_s = strtod(value, &end);
             known = *value && !*end && options->budget_s > 0;
-        }
+        } else if (!known && value && strcmp(word, "--stage") == 0)
+            known = parse_stage(value, options);
         if (known) {
             i++;
         } else if (strcmp(word, "--simulated") == 0) {
@@ -117,6 +138,10 @@ static int parse(int count, char **words, struct options *options)
     }
     if (options->first && options->only_count) {
         fputs("gpu-check: --first and --only do not go together\n", stderr);
+        return 2;
+    }
+    if (options->has_stages && !options->first) {
+        fputs("gpu-check: --stage is of --first\n", stderr);
         return 2;
     }
     if (options->budget_s <= 0)
@@ -176,6 +201,7 @@ static void print_result(FILE *out, const json_t *result)
         fprintf(out, "    %s\n", json_string_value(reason));
     json_object_foreach(json_object_get((json_t *)result, "figures"), name, figure)
         print_figure(out, name, figure);
+    beliefs_print(out, result);
     fflush(out);
 }
 
@@ -202,20 +228,13 @@ static bool is_wanted(const struct options *options, const struct check *check)
     return !options->only_count;
 }
 
-/* The check with number `at`, in the order of the table or that of --first. NULL at the end. */
-static const struct check *check_at(const struct options *options, unsigned at)
-{
-    if (options->first)
-        return first[at] ? find_check(first[at]) : NULL;
-    return checks[at].name ? &checks[at] : NULL;
-}
-
 struct run {
     const struct options *options;
     FILE *out; /* where the table goes */
     double begin_s;
     json_t *results;
     unsigned passed, failed, not_run;
+    const char *stopped_by; /* the check that says that no other means anything; NULL: none */
     bool cannot_write;
 };
 
@@ -244,10 +263,51 @@ static void add_result(struct run *run, json_t *result)
         write_run(run);
 }
 
+/* Run the check, unless one before has stopped the run. False after a signal that asked us to end. */
+static bool run_one(struct run *run, const struct check *check, double until_s)
+{
+    json_t *result = run->stopped_by ? runner_skip(check, run->stopped_by) : runner_run(check, until_s);
+    if (!result)
+        return false;
+    beliefs_judge(result);
+    if (json_is_true(json_object_get(result, "stops")))
+        run->stopped_by = check->name;
+    add_result(run, result);
+    return true;
+}
+
+/* Run the checks in the order of the table. False if somebody ended that. */
+static bool run_table(struct run *run)
+{
+    for (const struct check *check = checks; check->name; check++)
+        if (is_wanted(run->options, check) && !run_one(run, check, INFINITY))
+            return false;
+    return true;
+}
+
+/* Run the stages of --first. What one stage leaves of its time is the next one's, and none takes another's. */
+static bool run_first(struct run *run)
+{
+    const struct options *options = run->options;
+    bool is_asked_for = false;
+    double until_s = now_s();
+    for (const struct step *step = first; step < first + STEPS; step++) {
+        if (!step->check) {
+            is_asked_for = !options->has_stages || options->stages[step->stage];
+            until_s += is_asked_for ? step->seconds : 0;
+            if (is_asked_for)
+                fprintf(run->out, "--- %u. %s\n", step->stage, step->settles);
+        } else if (is_asked_for && !run_one(run, find_check(step->check), until_s)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int run_all(const struct options *options)
 {
     struct error error;
-    bool to_stdout = options->json && strcmp(options->json, "-") == 0, ended_early = false;
+    bool to_stdout = options->json && strcmp(options->json, "-") == 0;
     struct run run = {
         .options = options, .out = to_stdout ? stderr : stdout, .begin_s = now_s(), .results = json_array()};
     if (runner_begin(options->gpu, options->budget_s, &error) < 0) {
@@ -256,29 +316,43 @@ static int run_all(const struct options *options)
         json_decref(run.results);
         return 1;
     }
-    const struct check *check;
-    for (unsigned at = 0; (check = check_at(options, at)) && !ended_early; at++) {
-        json_t *result = is_wanted(options, check) ? runner_run(check) : NULL;
-        if (result)
-            add_result(&run, result);
-        else if (is_wanted(options, check))
-            ended_early = true;
-    }
+    bool ended_early = !(options->first ? run_first(&run) : run_table(&run));
     json_t *of_daemon = runner_end();
     if (ended_early) {
         fprintf(stderr, "gpu-check: ended early\n");
         json_decref(of_daemon);
     } else {
+        beliefs_judge(of_daemon);
         add_result(&run, of_daemon);
     }
     if (to_stdout)
         write_run(&run);
+    beliefs_print_sum(run.out, run.results);
     json_decref(run.results);
     if (run.cannot_write)
         fprintf(stderr, "gpu-check: cannot write %s\n", options->json);
     fprintf(run.out, "%u passed, %u failed, %u not run, %.0f s%s\n", run.passed, run.failed, run.not_run,
             now_s() - run.begin_s, settings.simulated ? ", on a simulated GPU" : "");
     return run.failed || ended_early || run.cannot_write ? 1 : 0;
+}
+
+/* Say what is checked, in the order in which it is. */
+static void list_all(const struct options *options)
+{
+    if (!options->first) {
+        for (const struct check *check = checks; check->name; check++)
+            printf("%-22s %s\n", check->name, check->claim);
+        return;
+    }
+    bool is_asked_for = false;
+    for (const struct step *step = first; step < first + STEPS; step++) {
+        if (!step->check)
+            is_asked_for = !options->has_stages || options->stages[step->stage];
+        if (is_asked_for && !step->check)
+            printf("--- %u. %s, %u s\n", step->stage, step->settles, step->seconds);
+        else if (is_asked_for)
+            printf("%-22s %s\n", step->check, find_check(step->check)->claim);
+    }
 }
 
 int main(int count, char **words)
@@ -292,9 +366,7 @@ int main(int count, char **words)
     if (options.part)
         return run_part(options.part, options.argument);
     if (options.list) {
-        const struct check *check;
-        for (unsigned at = 0; (check = check_at(&options, at)); at++)
-            printf("%-22s %s\n", check->name, check->claim);
+        list_all(&options);
         return 0;
     }
     return run_all(&options);

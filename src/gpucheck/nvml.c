@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/nvml.h"
 #include "cuda/nvml_entries.h"
@@ -14,7 +15,8 @@ typedef nvmlReturn_t (*processes_call)(nvmlDevice_t, unsigned *, void *);
 static struct {
     nvmlDevice_t device;
     nvmlReturn_t (*memory)(nvmlDevice_t, nvmlMemory_t *);
-    processes_call processes; /* NULL: NVML is older than R470's forms */
+    nvmlReturn_t (*persistence)(nvmlDevice_t, unsigned *); /* NULL: not in this NVML */
+    processes_call processes;                              /* NULL: NVML is older than R470's forms */
     char version[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE], uuid[GPU_UUID_TEXT];
     enum { UNDECIDED, OF_PROCESS, OF_DEVICE } source;
 } nvml;
@@ -53,6 +55,8 @@ static void open_nvml(void)
     if (!symbol)
         symbol = dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v2");
     memcpy(&nvml.processes, &symbol, sizeof(symbol));
+    symbol = dlsym(library, "nvmlDeviceGetPersistenceMode");
+    memcpy(&nvml.persistence, &symbol, sizeof(symbol));
 
     must(cuInit(0));
     must(cuDeviceGetUuid_v2(&uuid, 0));
@@ -95,6 +99,21 @@ static bool process_bytes(pid_t pid, uint64_t *bytes)
         }
     }
     return false;
+}
+
+bool nvml_own_bytes(uint64_t *bytes)
+{
+    open_nvml();
+    return process_bytes(getpid(), bytes) && *bytes > 0;
+}
+
+const char *nvml_persistence(void)
+{
+    unsigned mode;
+    open_nvml();
+    if (!nvml.persistence || nvml.persistence(nvml.device, &mode) != NVML_SUCCESS)
+        return "not told";
+    return mode ? "on" : "off";
 }
 
 void nvml_list(void)

@@ -20,6 +20,10 @@ const char *nvml_driver_version(void);
 /* The UUID of the GPU: "GPU-...", or "MIG-..." if it is a MIG instance. */
 const char *nvml_uuid(void);
 bool nvml_is_instance(void);
+/* Whether NVML tells what this process has of the GPU, and how much that is. */
+bool nvml_own_bytes(uint64_t *bytes);
+/* "on", "off", or that NVML does not tell: without it, the driver unloads with the last program. */
+const char *nvml_persistence(void);
 /* The GPU's memory in total, and what is free. */
 uint64_t nvml_total_bytes(void);
 uint64_t nvml_free_bytes(void);

@@ -29,6 +29,9 @@
 #define LOOK_MS 10
 /* With less time left, a check cannot be expected to finish. */
 #define LEAST_S 5.0
+/* Of the host's memory that is to be had: the rest is for the checks' own processes. */
+#define HOST_PERCENT 85
+#define HOST_LEAST_BYTES (256 * MIB)
 
 static struct {
     char folder[64], log[80], daemon_log[80], gpuslice[PATH_MAX], gpusliced[PATH_MAX], self[PATH_MAX];
@@ -203,6 +206,38 @@ static void unset_our_variables(void)
     }
 }
 
+/* The bytes that /proc/meminfo says are to be had; 0 if it does not. */
+static unsigned long long available_bytes(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    cleanup_file FILE *file = fopen("/proc/meminfo", "re");
+    while (file && !kib && fgets(line, sizeof(line), file))
+        sscanf(line, "MemAvailable: %llu", &kib);
+    return kib * 1024;
+}
+
+/* The daemon of the checks may use most of the host's memory: nine tenths of a card hardly fit into the half that a
+ * daemon takes by default. */
+static void allow_host_memory(void)
+{
+    char path[PATH_MAX];
+    unsigned long long bytes = available_bytes() / 100 * HOST_PERCENT;
+    if (bytes < HOST_LEAST_BYTES)
+        return;
+    snprintf(path, sizeof(path), "%s/config", runner.folder);
+    mkdir(path, 0700);
+    if (settings.simulated) {
+        snprintf(path, sizeof(path), "%s/config/simulated", runner.folder);
+        mkdir(path, 0700);
+    }
+    size_t length = strlen(path);
+    snprintf(path + length, sizeof(path) - length, "/gpuslice.conf");
+    cleanup_file FILE *file = fopen(path, "we");
+    if (file)
+        fprintf(file, "[daemon]\nhost-memory = %llu\n", bytes);
+}
+
 static int set_environment(struct error *error)
 {
     /* A session or limit that we were started under, and what another daemon is told, must not influence the
@@ -226,6 +261,7 @@ static int set_environment(struct error *error)
     set("GPUSLICE_RUNTIME_DIR", "%s/run", runner.folder);
     set("GPUSLICE_STATE_DIR", "%s/state", runner.folder);
     set("GPUSLICE_CONFIG_DIR", "%s/config", runner.folder);
+    allow_host_memory();
     /* Nobody needs the programs' caches later, so they are removed with the folder. */
     static const char *const caches[] = {"CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
                                          "CUPY_CACHE_DIR"};
@@ -348,7 +384,7 @@ static void remove_simulated_gpu(void)
 /* --- A check --------------------------------------------------------------------------------------- */
 
 struct outcome {
-    bool failed, not_run, ended;
+    bool failed, not_run, ended, stops;
     json_t *reasons, *figures, *details;
 };
 
@@ -379,6 +415,9 @@ static void read_line(struct outcome *outcome, char *line)
          *second = strsep(&rest, "\t");
     if (strcmp(kind, "failed") == 0) {
         outcome->failed = true;
+        add_reason(outcome, "%s", first ? first : "");
+    } else if (strcmp(kind, "stop") == 0) {
+        outcome->failed = outcome->stops = true;
         add_reason(outcome, "%s", first ? first : "");
     } else if (strcmp(kind, "not-run") == 0) {
         outcome->not_run = true;
@@ -432,10 +471,10 @@ static bool follow(pid_t pid, int report, double deadline, struct outcome *outco
 static json_t *result(const struct check *check, struct outcome *outcome, double seconds)
 {
     const char *word = outcome->failed ? "failed" : outcome->not_run ? "not run" : "passed";
-    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o, s:o}", "name", check->name, "claim", check->claim,
+    return json_pack("{s:s, s:s, s:s, s:o, s:f, s:o, s:o, s:b}", "name", check->name, "claim", check->claim,
                      "outcome", word, "reasons", outcome->reasons, "seconds",
                      (double)(int)(seconds * 1000 + 0.5) / 1000, "figures", outcome->figures, "details",
-                     outcome->details);
+                     outcome->details, "stops", outcome->stops);
 }
 
 /* A check that ended early may have left turns as short as it needed them. */
@@ -448,16 +487,26 @@ static void restore_turns(void)
         end_group(pid);
 }
 
-json_t *runner_run(const struct check *check)
+json_t *runner_skip(const struct check *check, const char *stopped_by)
+{
+    struct outcome outcome = {
+        .not_run = true, .reasons = json_array(), .figures = json_object(), .details = json_object()};
+    add_reason(&outcome, "the check %s stopped the run", stopped_by);
+    return result(check, &outcome, 0);
+}
+
+json_t *runner_run(const struct check *check, double until_s)
 {
     struct outcome outcome = {.reasons = json_array(), .figures = json_object(), .details = json_object()};
     double begin = now_s(), deadline_s = check->deadline_s;
-    if (runner.end_s - begin < deadline_s)
-        deadline_s = runner.end_s - begin;
+    until_s = until_s < runner.end_s ? until_s : runner.end_s;
+    if (until_s - begin < deadline_s)
+        deadline_s = until_s - begin;
     int ends[2], status = 0;
     if (deadline_s < LEAST_S) {
         outcome.not_run = true;
-        add_reason(&outcome, "the time for all checks was used up; --only %s runs it alone", check->name);
+        add_reason(&outcome, "the time for %s was used up; --only %s runs it alone",
+                   until_s < runner.end_s ? "its stage" : "all checks", check->name);
         return result(check, &outcome, 0);
     }
     char quota[32], end[32];

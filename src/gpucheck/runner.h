@@ -15,9 +15,12 @@
  * `budget_s`. */
 int runner_begin(const char *gpu, double budget_s, struct error *error);
 
-/* Run one check. Returns {name, claim, outcome: "passed" | "failed" | "not run", reasons: [...], seconds, figures:
- * {NAME: {value, unit} | text}, details: {NAME: text}}; NULL after a signal that asked us to end. */
-json_t *runner_run(const struct check *check);
+/* Run one check, until `until_s` (by now_s()) at most. Returns {name, claim, outcome: "passed" | "failed" | "not run",
+ * reasons: [...], seconds, figures: {NAME: {value, unit} | text}, details: {NAME: text}, stops: whether no other check
+ * means anything}; NULL after a signal that asked us to end. */
+json_t *runner_run(const struct check *check, double until_s);
+/* The result of a check that is not run, because the check of that name has stopped the run. */
+json_t *runner_skip(const struct check *check, const char *stopped_by);
 
 /* End the daemon and remove everything; also after runner_begin() failed. Returns a result about the daemon, like
  * that of a check. */

@@ -1,5 +1,7 @@
 #include "gpucheck/work.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "gpucheck/check.h"
@@ -11,6 +13,11 @@
 #define LENGTH_MS 4.0f
 #define WARM_S 0.1
 enum { TRIES = 5 };
+/* A clock that still rises makes a calibration wrong for what comes after it. So the clock has settled when two in a
+ * row, with work of STEADY_S in between, say the same. */
+#define STEADY_S 0.25
+#define STEADY_RATIO 0.02
+#define STEADY_MOST_S 10.0
 
 static double steps_per_us;
 
@@ -50,12 +57,16 @@ static float quickest(uint64_t steps)
     return least;
 }
 
-float work_calibrate_here(void)
+/* Keep the GPU busy for so long. */
+static void keep_busy(double seconds, uint64_t steps)
 {
-    uint64_t steps = 1 << 12;
-    /* The first launch loads the kernel's code, and an idle GPU's clock takes a while to rise. */
-    for (double end_s = now_s() + WARM_S; now_s() < end_s;)
+    for (double end_s = now_s() + seconds; now_s() < end_s;)
         work_time_steps(steps);
+}
+
+/* Measure how many steps take a microsecond, now. Returns the length of the longer kernels, in milliseconds. */
+static float measure(uint64_t steps)
+{
     while (work_time_steps(steps) < LENGTH_MS && steps < (UINT64_C(1) << 40))
         steps *= 2;
     /* The difference of two lengths, as both contain what happens before and after a kernel. */
@@ -63,6 +74,27 @@ float work_calibrate_here(void)
     if (!(more_ms > 0))
         fail_and_end("a kernel of %llu steps takes no longer than one of half as many", 2ULL * steps);
     steps_per_us = (double)steps / ((double)more_ms * 1e3);
+    return whole_ms;
+}
+
+float work_calibrate_here(void)
+{
+    const uint64_t few = 1 << 12;
+    double begin_s = now_s(), before;
+    float whole_ms;
+    /* The first launch loads the kernel's code. */
+    keep_busy(WARM_S, few);
+    measure(few);
+    do {
+        before = steps_per_us;
+        keep_busy(STEADY_S, few);
+        whole_ms = measure(few);
+    } while (fabs(steps_per_us / before - 1) > STEADY_RATIO && now_s() - begin_s < STEADY_MOST_S);
+    if (fabs(steps_per_us / before - 1) > STEADY_RATIO)
+        not_run(
+            "the GPU's clock does not settle: within %.0f s, two measurements of a kernel in a row always "
+            "differed by more than %.0f %%",
+            STEADY_MOST_S, STEADY_RATIO * 100);
     char text[40];
     snprintf(text, sizeof(text), "%.9g", steps_per_us);
     setenv(STEPS_PER_US, text, 1);

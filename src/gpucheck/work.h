@@ -6,7 +6,7 @@
 
 #include "cuda/driver.h"
 
-/* Measure how many steps take a microsecond, for this process and the parts that it starts from then on. Nobody
+/* Wait until the GPU's clock has settled, and measure how many steps take a microsecond, for this process and the parts that it starts from then on. Nobody
  * else may use the GPU meanwhile. For a check to call before it starts its parts. */
 void work_calibrate(void);
 /* The same from an existing context. Returns the length in milliseconds of the kernels that it compared: the longer they
