@@ -12,6 +12,23 @@ void part_gpu(const char *argument)
     figure_text("uuid", "%s", nvml_uuid());
 }
 
+/* All that the driver tells of the GPU, for the profile of this card in the simulation. */
+static void tell_attributes(void)
+{
+    static const struct {
+        const char *name;
+        CUdevice_attribute attribute;
+    } all[] = {
+#define CUDA_DEVICE_ATTRIBUTE(name, value) {#name, (CUdevice_attribute)(value)},
+#include "cuda/device_attributes.def"
+#undef CUDA_DEVICE_ATTRIBUTE
+    };
+    int value;
+    for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (cuDeviceGetAttribute(&value, all[i].attribute, 0) == CUDA_SUCCESS)
+            detail(all[i].name, "%d", value);
+}
+
 void check_driver(const struct check *check)
 {
     static const struct {
@@ -52,6 +69,7 @@ void check_driver(const struct check *check)
         must(cuDeviceGetAttribute(&value, attributes[i].attribute, 0));
         figure(attributes[i].name, value, "count");
     }
+    tell_attributes();
     unsigned known = 0;
     for (int id = 0; id < CUDA_ENTRY_COUNT; id++)
         known += driver_has((enum cuda_entry_id)id);

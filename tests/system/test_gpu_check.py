@@ -136,7 +136,8 @@ def test_everything_that_can_run_simulated_passes(gpu_check):
     status, rows = gpu_check.run()
     assert [row for row in rows.values() if row["outcome"] == "failed"] == []
     assert status == 0
-    needs_a_card = {"nvidia-smi", "cudart-static", "torch", "torch-expandable", "torch-moves", "torch-moves-expandable", "jax", "cupy"}
+    needs_a_card = {"nvidia-smi", "cudart-static", "torch", "torch-line", "torch-expandable", "torch-moves", "torch-moves-expandable", "jax",
+                    "jax-defaults", "cupy", "sanitizer", "pdl"}
     not_run = {name for name, outcome in outcomes(rows).items() if outcome == "not run"}
     busy = {name for name in not_run if rows[name]["reasons"] == ["the CPUs were busy with something else"]}
     assert not_run - busy - {"cudart-shared"} == needs_a_card  # cudart-shared needs nvcc
@@ -352,13 +353,28 @@ def test_another_daemons_settings_mean_nothing_to_the_checks(gpu_check):
     assert not log.exists() and not audit.exists()
 
 
-FIRST = re.findall(r'^FIRST\("([\w-]+)"\)', (SOURCE / "src/gpucheck/first.def").read_text(), re.MULTILINE)
+FIRST_DEF = (SOURCE / "src/gpucheck/first.def").read_text()
+FIRST = re.findall(r'^FIRST\("([\w-]+)"', FIRST_DEF, re.MULTILINE)
+STAGES = [[int(number), int(seconds)] for number, seconds in re.findall(r"^STAGE\((\d+), (\d+),", FIRST_DEF, re.MULTILINE)]
+STAGE = {number: re.findall(r'^FIRST\("([\w-]+)"', part, re.MULTILINE)
+         for (number, _), part in zip(STAGES, re.split(r"^STAGE", FIRST_DEF, flags=re.MULTILINE)[1:])}
 CHECKS = re.findall(r'^CHECK\("([\w-]+)"', (SOURCE / "src/gpucheck/checks.def").read_text(), re.MULTILINE)
 
 
-def test_first_names_checks_that_there_are_and_ends_with_fidelity():
+def test_first_names_checks_that_there_are_and_ends_with_what_may_break_the_driver():
     assert len(FIRST) == len(set(FIRST)) and set(FIRST) <= set(CHECKS)
-    assert FIRST[:4] == ["driver", "machine", "entry-points", "kernels"] and FIRST[-1] == "fidelity"
+    assert FIRST[0] == "modes" and FIRST[-1] == "checkpoint"
+
+
+def test_the_stages_of_first_take_thirty_minutes_and_none_ten():
+    assert [number for number, _ in STAGES] == [1, 2, 3, 4, 5]
+    assert sum(seconds for _, seconds in STAGES) == 1800
+    assert all(seconds < 600 for _, seconds in STAGES)
+
+
+def test_the_pages_tables_are_those_of_the_code():
+    checked = subprocess.run([SOURCE / "scripts/gpu-check-page", "--check"], capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_first_goes_in_its_own_order_and_writes_after_each_check(gpu_check, reap):
@@ -381,7 +397,7 @@ def test_first_goes_in_its_own_order_and_writes_after_each_check(gpu_check, reap
 
 @pytest.mark.skipif(not os.environ.get("GPUSLICE_TEST_FIRST"), reason="set GPUSLICE_TEST_FIRST, as ./run-tests --all does")
 @pytest.mark.parametrize("device", ["default", "h100"])
-def test_first_ends_within_ten_minutes(gpu_check, device):
+def test_first_ends_within_its_time(gpu_check, device):
     out = gpu_check.folder / "out.json"
     process = gpu_check.spawn("--first", "--json", out, FAKECUDA_DEVICE=device)
     text, errors = process.communicate(timeout=620)
@@ -390,6 +406,91 @@ def test_first_ends_within_ten_minutes(gpu_check, device):
     assert [row for row in rows if row["outcome"] == "failed"] == []
     assert process.returncode == 0
     assert gpu_check.left() == NOTHING
+
+
+# --- What is believed of a card ---
+
+
+def verdicts(row):
+    return {belief["claim"]: belief["verdict"] for belief in row["beliefs"]}
+
+
+def test_the_micro_checks_find_a_sound_simulated_card_as_the_docs_say(gpu_check):
+    status, rows = gpu_check.run("--first", "--stage", "2", FAKECUDA_DEVICE="h100")
+    assert status == 0 and list(rows) == [*STAGE[2], "daemon"]
+    found = {name: verdicts(row) for name, row in rows.items()}
+    for name in ("unmap-running", "free-waits", "legacy-query", "graph-remapped", "buffer-id", "most-asked"):
+        assert rows[name]["outcome"] == "passed" and set(found[name].values()) == {"as believed"}, rows[name]
+    assert {rows["digests"]["figures"][f"of_{size}MiB"] for size in (2, 20, 256)} == {"right"}  # what they take, the CPUs decide here
+    assert found["create-access"]["memory that is created for RDMA can be reached as plain memory can"] == "as believed"
+    # Kernels of one GPU do not run side by side here, so that an overlap cannot be seen.
+    assert set(found["pdl"].values()) == {"could not be tried"}
+    assert "do not run side by side" in rows["pdl"]["reasons"][0]
+    assert "    as believed: docs/oversubscription.md: digests tell whether memory has changed" in gpu_check.text
+    assert re.search(r"^of what the docs say of a card: \d+ as believed, \d+ not as believed, \d+ could not be tried$", gpu_check.text, re.M)
+
+
+@pytest.mark.parametrize("setting, check, belief, verdict, found, outcome", [
+    ({"FAKECUDA_RDMA_ACCESS": "0"}, "create-access", "memory that is created for RDMA can be reached as plain memory can",
+     "not as believed", "cuMemSetAccess answers CUDA_ERROR_UNKNOWN", "failed"),
+    ({"FAKECUDA_DEVICE": "t4"}, "create-access", "memory with FABRIC handles can be made where the GPU claims it",
+     "could not be tried", "not tried: the GPU does not claim it; cuMemCreate answers CUDA_ERROR_NOT_SUPPORTED", "passed"),
+    ({"FAKECUDA_FREE_WAITS": "0"}, "free-waits", "a free of one byte waits for the context's work", "not as believed", "no", "failed"),
+    ({"FAKECUDA_UNMAP_WAITS": "0"}, "unmap-running", "unmapping waits for kernels that use the memory", "not as believed", "no", "passed"),
+    ({"FAKECUDA_FAULT": "wrong@3"}, "digests", "digests tell whether memory has changed", "not as believed", "wrong", "failed"),
+    ({"FAKECUDA_FAULT": "wrong@8"}, "digests", "... of 20 MiB", "not as believed", "wrong", "failed"),
+    ({"FAKECUDA_NVML_NO_FIGURES": "1"}, "memory-figures", "NVML tells what a process has", "not as believed", "no", "passed"),
+    ({"FAKECUDA_EVENT_WAITS": "0"}, "slices", "an event is reached in a slice of its context", "not as believed", "no", "passed"),
+])
+def test_a_fault_of_the_card_is_named_by_the_step_that_is_about_it(gpu_check, setting, check, belief, verdict, found, outcome):
+    status, rows = gpu_check.only(check, **{"FAKECUDA_DEVICE": "h100", **setting})
+    (told,) = [row for row in rows[check]["beliefs"] if row["claim"] == belief]
+    assert (told["verdict"], told["found"]) == (verdict, found)
+    assert outcomes(rows) == {check: outcome} and status == (outcome == "failed")
+    if outcome == "failed":
+        (reason,) = rows[check]["reasons"]
+        assert reason.startswith("GPU Slice rests on this (docs/") and f"found '{found}'" in reason
+
+
+@pytest.mark.parametrize("number, mode", [("3", "EXCLUSIVE_PROCESS"), ("2", "PROHIBITED")])
+def test_a_compute_mode_in_which_nobody_shares_ends_the_run_at_once(gpu_check, number, mode):
+    begin = time.monotonic()
+    status, rows = gpu_check.run("--first", FAKECUDA_COMPUTE_MODE=number)
+    assert status == 1 and time.monotonic() - begin < 60
+    assert rows["modes"]["outcome"] == "failed" and rows["modes"]["reasons"][0].startswith(f"the GPU's compute mode is {mode}")
+    rest = [rows[name] for name in FIRST[1:]]
+    assert {row["outcome"] for row in rest} == {"not run"}
+    assert {tuple(row["reasons"]) for row in rest} == {("the check modes stopped the run",)}
+    assert gpu_check.left() == NOTHING
+
+
+def test_work_is_measured_when_the_clock_has_risen(gpu_check):
+    """A step takes 20 ns, and twice that at first: at the clock of a GPU that was idle, shares would be judged by half."""
+    status, rows = gpu_check.only("kernels", FAKECUDA_RAMP_NS="2e9")
+    assert (status, outcomes(rows)) == (0, {"kernels": "passed"}), rows
+    assert rows["kernels"]["figures"]["steps_a_microsecond"]["value"] == pytest.approx(50, rel=0.03)
+
+
+def test_most_of_the_hosts_memory_is_for_what_leaves_the_card(planted, reap):
+    """A daemon takes half of it by default, and nine tenths of a card may need more."""
+    process = reap(planted.spawn("--only", "path-managed", PLANTED="hang:cuMemAllocManaged"))
+    wait_for(lambda: planted.part_runs("path"), "the check's part")
+    (conf,) = planted.temporary.glob("gpu-check-*/config/simulated/gpuslice.conf")
+    host_memory = int(re.search(r"host-memory = (\d+)", conf.read_text())[1])
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = int(re.search(r"MemAvailable: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
+    assert total / 20 < host_memory < total and host_memory == pytest.approx(0.85 * available, rel=0.3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 1
+
+
+def test_each_constant_that_a_check_measures_is_a_figure_of_it(gpu_check):
+    """Else a card's results would leave it as it is, and nobody would know."""
+    text = (SOURCE / "src/simgpu/device/constants.def").read_text()
+    wanted = {tuple(name.split(".", 1)) for name in re.findall(r'^SIM_CONSTANT\([^"]*"([\w-]+\.\w+)"', text, re.MULTILINE)}
+    _, rows = gpu_check.only(*sorted({check for check, _ in wanted}), FAKECUDA_DEVICE="h100")
+    assert {(check, figure) for check, figure in wanted if figure not in rows[check]["figures"]} == set()
+    assert {check for check, _ in wanted} <= set(FIRST)
 
 
 def test_slices_are_found_as_the_simulated_card_has_them(gpu_check):
@@ -515,7 +616,8 @@ def test_without_a_driver_it_says_so(gpu_check):
     assert gpu_check.processes() == [] and list(gpu_check.temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [["--only", "nonsense"], ["--budget", "0"], ["--json"], ["nonsense"]])
+@pytest.mark.parametrize("words", [["--only", "nonsense"], ["--budget", "0"], ["--json"], ["nonsense"], ["--stage", "2"],
+                                   ["--first", "--stage", "6"]])
 def test_wrong_usage_is_2(gpu_check, words):
     process = gpu_check.spawn(*words)
     assert process.wait(20) == 2
@@ -575,12 +677,13 @@ CONSTANTS = PAGE.parent / "simulated-constants"
 
 @pytest.fixture
 def constants(tmp_path):
-    """A copy of the simulated GPU's constants, and what runs the script on it."""
-    copy = tmp_path / "constants.def"
+    """A copy of the simulated GPU's constants, and what runs the script on it and on one of its profiles."""
+    copy, profiles = tmp_path / "constants.def", tmp_path / "profiles.def"
     shutil.copy(PAGE.parents[1] / "src/simgpu/device/constants.def", copy)
+    shutil.copy(PAGE.parents[1] / "src/simgpu/device/profiles.def", profiles)
 
     def run(*words):
-        return subprocess.run([CONSTANTS, "--constants", copy, "--results", tmp_path, *words], capture_output=True, text=True,
+        return subprocess.run([CONSTANTS, "--constants", copy, "--profiles", profiles, "--results", tmp_path, *words], capture_output=True, text=True,
                               timeout=60)
     return copy, run
 
@@ -610,6 +713,53 @@ def test_the_simulated_gpus_constants_come_from_a_cards_results(constants, tmp_p
     assert run("--check").returncode == 0
     copy.write_text(text.replace("520093696", "520093697"))
     assert run("--check").returncode == 1
+
+
+def column(text, name, key):
+    """The value of a profile in a row of constants.def or profiles.def."""
+    keys = re.findall(r'^DEVICE_PROFILE\("(\w+)"', (SOURCE / "src/simgpu/device/profiles.def").read_text(), re.MULTILINE)
+    scopes = r"\w+, " if text.count("SIM_CONSTANT(") else ""
+    (row,) = re.findall(rf"^\w+\({name}, {scopes}([-\d., ]+)", text, re.MULTILINE)
+    return row.strip(" ,").split(", ")[keys.index(key)]
+
+
+def test_what_micro_checks_find_becomes_the_cards_column(constants, tmp_path):
+    copy, run = constants
+    result = card_result(False)
+    result["checks"][0]["details"] = {"CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED": "1", "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": "62914560"}
+    result["checks"] += [{"name": "unmap-running", "figures": {"waits": "no"}},
+                         {"name": "free-waits", "figures": {"of_1_byte": "not tried: the kernel had ended before"}},
+                         {"name": "create-access", "figures": {"rdma_can_be_reached": "cuMemSetAccess answers CUDA_ERROR_UNKNOWN"}},
+                         {"name": "registering", "figures": {"small_pages_at_once_rate": {"value": 4.0, "unit": "GB/s"}}},
+                         {"name": "mapping", "figures": {"cuMemCreate_64MiB_alone": {"value": 1000.0, "unit": "us"}}},
+                         {"name": "entry-points", "figures": {"of_two_addresses": {"value": 0.0, "unit": "count"}}}]
+    card = tmp_path / "card-2026-01-02.json"
+    card.write_text(json.dumps(result))
+    assert run("--profile", "h100", card).returncode == 0
+    text = copy.read_text()
+    found = {name: column(text, name, "h100") for name in ("UNMAP_WAITS", "FREE_WAITS", "RDMA_ACCESS", "REGISTER_GIB_NS", "CREATE_GIB_NS",
+                                                           "APART_POINTERS")}
+    assert found == {"UNMAP_WAITS": "0", "FREE_WAITS": "1", "RDMA_ACCESS": "0", "REGISTER_GIB_NS": "268435456",
+                     "CREATE_GIB_NS": "16000000", "APART_POINTERS": "0"}
+    assert column(text, "UNMAP_WAITS", "t4") == "1"
+    assert run("--check").returncode == 0
+    profiles = (tmp_path / "profiles.def").read_text()
+    assert column(profiles, "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED", "h100") == "1"
+    assert column(profiles, "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE", "h100") == "62914560"
+    assert column(profiles, "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE", "t4") == "4194304"
+
+
+def test_the_page_shows_what_a_card_does_not_bear_out(tmp_path):
+    result = card_result(False)
+    result["checks"][1]["beliefs"] = [
+        {"page": "sharing.md", "claim": "it holds", "expected": "yes", "found": "yes", "verdict": "as believed"},
+        {"page": "sharing.md", "claim": "a free waits", "expected": "yes", "found": "no", "verdict": "not as believed"}]
+    (tmp_path / "card-2026-01-02.json").write_text(json.dumps(result))
+    assert write_page(tmp_path).returncode == 0
+    page = (tmp_path / "README.md").read_text()
+    assert "## What to do with a file that somebody sends" in page
+    assert "Of 2 sentences of the docs about a card, 1 are as believed." in page
+    assert "| not as believed | [sharing.md](../sharing.md): a free waits | `torch` | yes | no |" in page and "it holds" not in page
 
 
 def test_constants_are_not_taken_from_a_simulation_or_a_run_that_lacks_them(constants, tmp_path):
