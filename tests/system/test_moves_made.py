@@ -1,5 +1,6 @@
 """Memory as frameworks make it leaves the card, byte for byte, until others use it: `gpuslice suspend` and `resume` of puppets."""
 import socket
+import time
 
 import pytest
 
@@ -177,3 +178,23 @@ def test_an_exported_pool_s_memory_stays_and_what_was_taken_before_goes_to_impor
     assert importer.code("pointeropen", imported, names[1]) == INVALID_VALUE
     wait_for(lambda: daemon.session("moves")["used_bytes"] == 0, "all to be given back")
     assert card_used(daemon) == empty
+
+
+@pytest.mark.parametrize("pin", ["ipcget", "managed", "array", "context"])
+def test_what_stays_is_told_at_once_even_by_a_program_that_rests(make_daemon, make_gpu, start, pin):
+    """The agent of such a program looks once a second by itself."""
+    daemon = make_daemon(make_gpu(FAKECUDA_CONTEXT_BYTES=4 * MIB)).start()
+    session = new_session(daemon, memory_bytes=256 * MIB, oversubscribe="swap", name="moves")
+    puppet = start(daemon, session)
+    rests_for = 0.45  # longer than it takes the agent to see that the program rests
+    late = []
+    for _ in range(4):
+        made = puppet.get("alloc", 4 * MIB)
+        time.sleep(rests_for)
+        before = daemon.session("moves")["unmovable_bytes"]
+        thing = puppet.get("ipcget", made) if pin == "ipcget" else puppet.get(pin, 0 if pin == "context" else 4 * MIB)
+        told = time.monotonic()
+        wait_for(lambda: daemon.session("moves")["unmovable_bytes"] >= before + 4 * MIB, "it to be told")
+        late.append(time.monotonic() - told)
+        assert thing is not None
+    assert sorted(late)[2] < 0.1, late

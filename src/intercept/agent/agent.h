@@ -6,6 +6,7 @@
  * the agent keeps the cap on its GPU time, if there is one (cap_bucket.h). */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -62,6 +63,16 @@ struct agent_mover {
 
 /* Call this once, before the process enters its first context. `mover` must live as long as the process. */
 void agent_set_mover(const struct agent_mover *mover);
+
+/* Memory that cannot move was made, pinned or given back: have the agent tell the daemon soon. Call it after the change. An
+ * agent that looks soon anyway is not woken. */
+void agent_tell_of_memory(void);
+extern atomic_bool agent_moves_memory; /* there is a mover */
+static inline void agent_memory_changed(void)
+{
+    if (__builtin_expect(atomic_load_explicit(&agent_moves_memory, memory_order_relaxed), false))
+        agent_tell_of_memory();
+}
 
 /* Whether the mover takes addresses from the driver. If so, a call that names addresses keeps the memory where it is
  * (gate_names_begin()). */

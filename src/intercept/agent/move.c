@@ -31,8 +31,11 @@ static const struct agent_mover *_Atomic mover;
 /* Held while memory moves. */
 static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER;
 
+atomic_bool agent_moves_memory;
+
 void agent_set_mover(const struct agent_mover *set)
 {
+    atomic_store_explicit(&agent_moves_memory, true, memory_order_relaxed);
     atomic_store_explicit(&mover, set, memory_order_release); /* agent_mover() */
 }
 
@@ -117,15 +120,41 @@ static void look_for_work(struct gate *gate, uint64_t now_ns)
         idleness_work(idleness, now_ns);
 }
 
+/* The agent tells of what stays at once, since the daemon takes all else that is charged for memory that can move. But not more
+ * often than it looks for work: a program may allocate such memory in a loop. */
+static atomic_bool is_to_be_woken;
+
+static bool has_just_told(uint64_t now_ns)
+{
+    return now_ns - agent.move.told_ns < LOOK_NS;
+}
+
+/* If several threads have news, one of them wakes the agent. Either the agent sees the change or this sees that the agent is to be
+ * woken. */
+void agent_tell_of_memory(void)
+{
+    struct gate *gate = gate_of();
+    atomic_thread_fence(memory_order_seq_cst); /* agent_serve_memory() */
+    if (gate && atomic_load_explicit(&is_to_be_woken, memory_order_relaxed) &&
+        atomic_exchange_explicit(&is_to_be_woken, false, memory_order_relaxed))
+        gate->poke();
+}
+
 void agent_serve_memory(struct gate *gate)
 {
     if (!agent_has_mover() || !agent.connection.open)
         return;
     uint64_t now_ns = monotonic_ns();
     look_for_work(gate, now_ns);
+    bool has_told = has_just_told(now_ns);
+    /* Before the memory is counted: who changes it afterwards wakes the agent. */
+    atomic_store_explicit(&is_to_be_woken, !has_told, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* agent_tell_of_memory() */
     struct wire_moved moved = memory_now(gate);
     bool has_news = memcmp(&moved, &agent.move.told, sizeof(moved)) != 0;
-    if (moved.flags != agent.move.told.flags || (has_news && now_ns - agent.move.told_ns >= TELL_NS))
+    bool stays_other = memcmp(moved.stays_bytes, agent.move.told.stays_bytes, sizeof(moved.stays_bytes)) != 0;
+    if (moved.flags != agent.move.told.flags || (stays_other && !has_told) ||
+        (has_news && now_ns - agent.move.told_ns >= TELL_NS))
         tell_memory(gate, &moved);
 }
 
@@ -195,7 +224,8 @@ uint64_t agent_move_pause_ns(void)
     if (agent.move.gives_back)
         return 0;
     bool has_rested = idleness->is_idle && now_ns - idleness->worked_ns >= 2 * IDLENESS_MOST_NS;
-    return least(lock_pause_ns(now_ns), has_rested || agent.move.is_away ? TELL_NS : LOOK_NS);
+    bool may_sleep = (has_rested || agent.move.is_away) && !has_just_told(now_ns);
+    return least(lock_pause_ns(now_ns), may_sleep ? TELL_NS : LOOK_NS);
 }
 
 /* --- Orders ---------------------------------------------------------------------------------------- */

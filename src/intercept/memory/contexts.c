@@ -73,6 +73,7 @@ static void say_changed(void)
 {
     session_notice(WIRE_NOTICE_CONTEXT);
     session_forget();
+    agent_memory_changed();
 }
 
 /* The card is full: wait until the daemon has made room for a context. */

@@ -1,5 +1,6 @@
 #include "intercept/memory/physical.h"
 
+#include "intercept/agent/agent.h"
 #include "intercept/resolve/real.h"
 
 bool physical_point_at(struct record hold, uint64_t number, struct record *displaced)
@@ -21,6 +22,8 @@ void physical_let_go(uint64_t number)
     if (!records_count(memory_records(), RECORD_PHYSICAL, number, -1, &physical) || physical.references)
         return;
     charge_release_record(&physical);
+    if (!(physical.flags & RECORD_MOVES))
+        agent_memory_changed();
     if (physical.flags & RECORD_MULTICAST)
         physical_multicast_ended(number);
 }
@@ -136,6 +139,7 @@ bool physical_charge_import(uint64_t number, uint64_t bytes)
     bool fits = charge_reserve_import(physical.gpu, bytes, physical.charged.name, &joint);
     if (fits && joint) {
         use_joint(&physical, bytes, joint);
+        agent_memory_changed();
         return true;
     }
     if (!fits || !charge_reserve(physical.gpu, growth)) {
@@ -144,6 +148,7 @@ bool physical_charge_import(uint64_t number, uint64_t bytes)
     }
     uint64_t grown = records_grow(records, RECORD_PHYSICAL, number, bytes);
     charge_release(physical.gpu, growth - grown); /* another thread's mapping was entered first */
+    agent_memory_changed();
     return true;
 }
 

@@ -61,11 +61,14 @@ static bool enter(const struct alloc_row *row, const struct allocation *wanted, 
 {
     uint64_t key = key_of(wanted);
     bool moves = moves_with_engine(row, key);
+    bool is_entered = false;
     if (row->record == RECORD_HANDLE)
-        return physical_enter(charge, key, moves ? RECORD_MOVES : 0, 0);
-    if (wanted->way == WAY_cuMemAllocPitch_v2 && !charge_pitch(wanted, charge))
-        return false;
-    return charge_keep(charge, row->record, key, moves ? RECORD_IN_RANGES | RECORD_MOVES : 0);
+        is_entered = physical_enter(charge, key, moves ? RECORD_MOVES : 0, 0);
+    else if (wanted->way != WAY_cuMemAllocPitch_v2 || charge_pitch(wanted, charge))
+        is_entered = charge_keep(charge, row->record, key, moves ? RECORD_IN_RANGES | RECORD_MOVES : 0);
+    if (!moves)
+        agent_memory_changed();
+    return is_entered;
 }
 
 static CUresult allocate_sized(const struct alloc_row *row, const struct allocation *wanted)
@@ -160,10 +163,12 @@ static bool enter_mapped(const struct alloc_row *row, const struct allocation *w
 static CUresult allocate_mapped(const struct alloc_row *row, const struct allocation *wanted)
 {
     CUresult result = own_calls_depth ? plain_allocate(wanted) : engine_allocate(wanted, NULL);
-    if (result != CUDA_SUCCESS || own_calls_depth || session_mode() != SESSION_INSIDE ||
-        enter_mapped(row, wanted))
+    if (result != CUDA_SUCCESS || own_calls_depth || session_mode() != SESSION_INSIDE)
         return result;
-    return undo(row, wanted);
+    if (!enter_mapped(row, wanted))
+        return undo(row, wanted);
+    agent_memory_changed();
+    return result;
 }
 
 /* --- The road -------------------------------------------------------------------------------------- */
@@ -196,10 +201,14 @@ static CUresult take_the_road(const struct allocation *wanted)
 /* The driver has taken back what `record` stood for, or one reference to it. */
 static void let_go(const struct record *record)
 {
-    if (record->kind == RECORD_HANDLE)
+    if (record->kind == RECORD_HANDLE) {
         physical_let_go(record->hold.physical);
-    else if (record->references == 0)
+        return;
+    }
+    if (record->references == 0)
         charge_release_record(record);
+    if (!(record->flags & RECORD_MOVES))
+        agent_memory_changed();
 }
 
 static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream)

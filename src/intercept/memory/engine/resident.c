@@ -1,5 +1,6 @@
 #include "intercept/memory/engine/resident.h"
 
+#include "intercept/agent/agent.h"
 #include "intercept/memory/engine/descriptors.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/resolve/real.h"
@@ -158,6 +159,8 @@ void extent_count(const struct extent *extent, bool is_there)
     uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
     atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
                           memory_order_relaxed);
+    if (extent->is_pinned || extent->is_stuck)
+        agent_memory_changed();
 }
 
 void extent_give_up_place(struct extent *extent)
