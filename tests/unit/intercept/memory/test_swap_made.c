@@ -25,14 +25,21 @@ struct made {
     CUdeviceptr address;
 };
 
-static struct made make(const CUmemAllocationProp *properties)
+static CUdeviceptr mapped(CUmemGenericAllocationHandle handle)
 {
     const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr address;
+    assert_int_equal(cuMemAddressReserve(&address, BYTES, 0, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemMap(address, BYTES, 0, handle, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemSetAccess(address, BYTES, &access, 1), CUDA_SUCCESS);
+    return address;
+}
+
+static struct made make(const CUmemAllocationProp *properties)
+{
     struct made made;
     assert_int_equal(cuMemCreate(&made.handle, BYTES, properties, 0), CUDA_SUCCESS);
-    assert_int_equal(cuMemAddressReserve(&made.address, BYTES, 0, 0, 0), CUDA_SUCCESS);
-    assert_int_equal(cuMemMap(made.address, BYTES, 0, made.handle, 0), CUDA_SUCCESS);
-    assert_int_equal(cuMemSetAccess(made.address, BYTES, &access, 1), CUDA_SUCCESS);
+    made.address = mapped(made.handle);
     return made;
 }
 
@@ -274,6 +281,86 @@ static void what_became_a_dma_buf_stays(void **state)
     end(made);
 }
 
+/* --- What cannot move ------------------------------------------------------------------------------ */
+
+static void take_managed(void)
+{
+    CUdeviceptr address;
+    assert_int_equal(cuMemAllocManaged(&address, BYTES, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+}
+
+static void take_array(void)
+{
+    const CUDA_ARRAY_DESCRIPTOR how = {
+        .Width = BYTES / 1024 / 4, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUarray array;
+    assert_int_equal(cuArrayCreate_v2(&array, &how), CUDA_SUCCESS);
+}
+
+static void set_limit(void)
+{
+    assert_int_equal(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, BYTES * 3), CUDA_SUCCESS);
+}
+
+static CUgraph graph;
+static CUgraphExec graph_exec;
+
+static CUstream stream;
+
+static void launch_graph(void)
+{
+    CUdeviceptr address;
+    assert_int_equal(real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocAsync(&address, BYTES, stream), CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(address, stream), CUDA_SUCCESS);
+    assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    assert_int_equal(cuGraphInstantiateWithFlags(&graph_exec, graph, 0), CUDA_SUCCESS);
+    assert_int_equal(cuGraphLaunch(graph_exec, stream), CUDA_SUCCESS);
+    assert_int_equal(cuStreamSynchronize(stream), CUDA_SUCCESS);
+}
+
+static struct made exported, imported;
+
+/* Here it is the process's own, which the driver allows. */
+static void import_memory(void)
+{
+    const CUmemAllocationProp shareable = with(POSIX_FD, 0, 0);
+    int fd;
+    exported = make(&shareable);
+    assert_int_equal(cuMemExportToShareableHandle(&fd, exported.handle, POSIX_FD, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemImportFromShareableHandle(&imported.handle, (void *)(intptr_t)fd, POSIX_FD),
+                     CUDA_SUCCESS);
+    close(fd);
+    imported.address = mapped(imported.handle);
+}
+
+/* Rows that the tests above and those of pools have seen are not here. */
+static void what_cannot_move_counts_by_its_reason(void **state)
+{
+    static const struct {
+        enum wire_stays why;
+        void (*make)(void);
+    } rows[] = {
+        {WIRE_STAYS_MANAGED, take_managed},   {WIRE_STAYS_ARRAY, take_array},
+        {WIRE_STAYS_CONTEXT, set_limit},      {WIRE_STAYS_GRAPH, launch_graph},
+        {WIRE_STAYS_IMPORTED, import_memory},
+    };
+    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct agent_memory before, memory;
+        swap_mover.count(&before);
+        rows[i].make();
+        swap_mover.count(&memory);
+        assert_true(memory.stays_bytes[rows[i].why] >= before.stays_bytes[rows[i].why] + BYTES);
+    }
+    assert_int_equal(cuGraphExecDestroy(graph_exec), CUDA_SUCCESS);
+    assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
+    assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+    end(imported);
+    end(exported);
+}
+
 /* The simulated machine is this test's alone; its card costs nothing, and has what an H100 has. */
 int main(void)
 {
@@ -289,6 +376,7 @@ int main(void)
         TEST(what_is_bound_to_a_multicast_object_stays),
         TEST(what_is_set_to_synchronous_copies_stays),
         TEST(what_became_a_dma_buf_stays),
+        TEST(what_cannot_move_counts_by_its_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
