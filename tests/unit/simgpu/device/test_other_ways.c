@@ -1,0 +1,210 @@
+/* Tests of ways of a card and its driver that are off by default. Each has a process, and a simulated machine, of its
+ * own. */
+#include "simulated.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define PTX                                                                                                  \
+    ".version 7.0\n.target sm_70\n.address_size 64\n"                                                        \
+    ".visible .entry gs_spin_us(.param .u64 us){ret;}\n"                                                     \
+    ".visible .entry gs_steps_u32(.param .u64 n, .param .u64 out){ret;}\n"                                   \
+    ".visible .entry gs_checksum_u32(.param .u64 p, .param .u64 n, .param .u64 out){ret;}\n"
+
+static unsigned machines;
+
+/* Run `body` where the setting is in force; its exit status. */
+static int in_child(const char *setting, const char *value, int (*body)(void))
+{
+    char name[64];
+    snprintf(name, sizeof(name), "test-%d-%u", (int)getpid(), machines++);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("FAKECUDA_NAME", name, 1);
+        setenv(setting, value, 1);
+        alarm(30);
+        _exit(body());
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    setenv("FAKECUDA_NAME", name, 1);
+    simulated_remove();
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static CUfunction need(const char *name)
+{
+    CUcontext context;
+    CUmodule module;
+    CUfunction function = NULL;
+    if (cuInit(0) != CUDA_SUCCESS || cuCtxCreate_v2(&context, 0, 0) != CUDA_SUCCESS ||
+        cuModuleLoadData(&module, PTX) != CUDA_SUCCESS ||
+        cuModuleGetFunction(&function, module, name) != CUDA_SUCCESS)
+        _exit(100);
+    return function;
+}
+
+static void launch(CUfunction function, void **arguments)
+{
+    if (cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL) != CUDA_SUCCESS)
+        _exit(101);
+}
+
+/* 1 if a free returns while a kernel runs, 0 if it has waited. */
+static int free_beside_a_kernel(void)
+{
+    CUfunction spin = need("gs_spin_us");
+    uint64_t us = 200000;
+    CUdeviceptr memory;
+    if (cuMemAlloc_v2(&memory, MIB) != CUDA_SUCCESS)
+        return 102;
+    launch(spin, (void *[]){&us});
+    if (cuMemFree_v2(memory) != CUDA_SUCCESS)
+        return 103;
+    return cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY;
+}
+
+static void a_free_may_wait_for_nothing(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_FREE_WAITS", "1", free_beside_a_kernel), 0);
+    assert_int_equal(in_child("FAKECUDA_FREE_WAITS", "0", free_beside_a_kernel), 1);
+}
+
+static CUresult reach(bool for_rdma)
+{
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                               .allocFlags.gpuDirectRDMACapable = for_rdma};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+    if (cuMemCreate(&handle, 2 * MIB, &how, 0) != CUDA_SUCCESS ||
+        cuMemAddressReserve(&address, 2 * MIB, 0, 0, 0) != CUDA_SUCCESS ||
+        cuMemMap(address, 2 * MIB, 0, handle, 0) != CUDA_SUCCESS)
+        _exit(102);
+    return cuMemSetAccess(address, 2 * MIB, &access, 1);
+}
+
+static int reach_both(void)
+{
+    need("gs_spin_us");
+    return reach(false) == CUDA_SUCCESS && reach(true) == CUDA_ERROR_UNKNOWN;
+}
+
+static void memory_for_rdma_may_be_out_of_reach(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_RDMA_ACCESS", "0", reach_both), 1);
+    assert_int_equal(in_child("FAKECUDA_RDMA_ACCESS", "1", reach_both), 0);
+}
+
+/* 1 if a second process gets no context beside ours, 0 if it gets one. */
+static int two_contexts(void)
+{
+    int mode, status;
+    need("gs_spin_us");
+    if (cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0) != CUDA_SUCCESS ||
+        mode != atoi(getenv("FAKECUDA_COMPUTE_MODE")))
+        return 102;
+    pid_t child = fork();
+    if (child == 0)
+        execl("/proc/self/exe", "test_other_ways", "context", NULL);
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return 103;
+    return WEXITSTATUS(status) == CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+static int no_context(void)
+{
+    CUcontext context;
+    return cuInit(0) == CUDA_SUCCESS && cuCtxCreate_v2(&context, 0, 0) == CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+static void a_compute_mode_keeps_others_from_the_gpu(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_COMPUTE_MODE", "0", two_contexts), 0);
+    assert_int_equal(in_child("FAKECUDA_COMPUTE_MODE", "3", two_contexts), 1);
+    assert_int_equal(in_child("FAKECUDA_COMPUTE_MODE", "2", no_context), 1);
+}
+
+/* Milliseconds of a kernel of 20 ms. */
+static float time_steps(CUfunction function)
+{
+    uint64_t steps = 1000000, nowhere = 0;
+    CUevent events[2];
+    float ms;
+    for (unsigned i = 0; i < 2; i++)
+        if (cuEventCreate(&events[i], 0) != CUDA_SUCCESS)
+            _exit(102);
+    cuEventRecord(events[0], NULL);
+    launch(function, (void *[]){&steps, &nowhere});
+    cuEventRecord(events[1], NULL);
+    if (cuCtxSynchronize() != CUDA_SUCCESS || cuEventElapsedTime(&ms, events[0], events[1]) != CUDA_SUCCESS)
+        _exit(103);
+    return ms;
+}
+
+static int work_from_idle(void)
+{
+    CUfunction steps = need("gs_steps_u32");
+    if (time_steps(steps) < 38)
+        return 1; /* the first takes twice as long */
+    for (unsigned i = 0; i < 30; i++)
+        time_steps(steps);
+    float last_ms = time_steps(steps);
+    return last_ms >= 20 && last_ms < 30 ? 0 : 2;
+}
+
+static void the_clock_of_an_idle_gpu_rises_with_work(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_RAMP_NS", "3e8", work_from_idle), 0);
+}
+
+/* Of three sums of the same memory, which are wrong: a bit for each. */
+static int sum_three_times(void)
+{
+    CUfunction sum = need("gs_checksum_u32");
+    CUdeviceptr memory, out;
+    uint64_t count = 256;
+    uint32_t seen;
+    int wrong = 0;
+    if (cuMemAlloc_v2(&memory, 1024) != CUDA_SUCCESS || cuMemAlloc_v2(&out, 4) != CUDA_SUCCESS ||
+        cuMemsetD32_v2(memory, 2, count) != CUDA_SUCCESS)
+        return 102;
+    for (unsigned i = 0; i < 3; i++) {
+        cuMemsetD32_v2(out, 0, 1);
+        launch(sum, (void *[]){&memory, &count, &out});
+        if (cuMemcpyDtoH_v2(&seen, out, sizeof(seen)) != CUDA_SUCCESS)
+            return 103;
+        wrong |= (seen != 512) << i;
+    }
+    return wrong;
+}
+
+static void the_nth_sum_is_wrong(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_FAULT", "wrong@2", sum_three_times), 2);
+    assert_int_equal(in_child("FAKECUDA_FAULT", "", sum_three_times), 0);
+}
+
+static int make_context(void)
+{
+    CUcontext context;
+    CUresult result = cuInit(0);
+    return (int)(result ? result : cuCtxCreate_v2(&context, 0, 0));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "context") == 0)
+        return make_context();
+    simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=1GiB", NULL});
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_free_may_wait_for_nothing),
+        cmocka_unit_test(memory_for_rdma_may_be_out_of_reach),
+        cmocka_unit_test(a_compute_mode_keeps_others_from_the_gpu),
+        cmocka_unit_test(the_clock_of_an_idle_gpu_rises_with_work),
+        cmocka_unit_test(the_nth_sum_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
