@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/priority.h"
 #include "base/units.h"
 #include "client/session_fields.h"
 
@@ -171,11 +172,13 @@ static int read_results(struct reading *reading, const json_t *allocation, struc
 
 struct config {
     struct share share;
-    const char *priority; /* NULL: not given */
+    uint32_t counted_share; /* what the scheduler counted */
+    const char *priority;   /* NULL: not given */
     const char *oversubscribe;
     uint64_t host_bytes, idle_seconds; /* 0: not given */
     /* on each GPU, at least what the scheduler counted; 0: exactly that */
     uint64_t limit_bytes;
+    uint64_t own_limit_bytes; /* the same, if it is more than the classes say; 0: it is not */
 };
 
 static int read_part(const json_t *value, const char *key, uint32_t *part, struct error *error)
@@ -240,28 +243,71 @@ static bool is_on_card(const char *oversubscribe)
     return !oversubscribe || strcmp(oversubscribe, "none") == 0;
 }
 
+static enum session_priority priority_of(const struct config *config)
+{
+    enum session_priority priority;
+    return config->priority && session_priority_parse(config->priority, &priority) ? priority
+                                                                                   : PRIORITY_NORMAL;
+}
+
+/* A class is an administrator's, and a claim any user's of its namespace. What others are kept from for a claim is what
+ * the scheduler counted for it, or what its class says: the claim itself may ask for less. `before` is what held without
+ * its own configuration. Memory limits are looked at when all are read. */
+static int check_own(const struct config *config, const struct config *before, struct error *error)
+{
+    char least[UNITS_SHARE_TEXT], asked[UNITS_SHARE_TEXT];
+    uint32_t most = before->share.min > config->counted_share ? before->share.min : config->counted_share;
+    if (config->share.min > most)
+        return error_set(
+            error, EPERM, NULL,
+            "the claim's minimumShare is %s; expected at most the %s that its cores, or its DeviceClass, "
+            "give it; ask for more cores",
+            units_format_share((struct share){config->share.min, config->share.min}, asked),
+            units_format_share((struct share){most, most}, least));
+    if (priority_of(config) > PRIORITY_NORMAL && priority_of(config) > priority_of(before))
+        return error_set(
+            error, EPERM, NULL,
+            "the claim's priority is %.20s; expected normal or low; a higher one is for a DeviceClass to "
+            "give",
+            config->priority);
+    return 0;
+}
+
+static int read_parameters(struct config *config, const json_t *parameters, struct error *error)
+{
+    const char *key;
+    json_t *value;
+    if (json_object_get(parameters, "oversubscribe") && is_on_card(session_text(parameters, "oversubscribe")))
+        config->limit_bytes = config->host_bytes = config->idle_seconds = 0;
+    json_object_foreach((json_t *)parameters, key, value)
+    {
+        int result = read_parameter(config, key, value, error);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
 /* The classes' configurations come before the claim's own, which therefore wins. One whose memory is to stay on the
  * card takes back what earlier ones said about memory that can leave it. */
 static int read_configs(struct config *config, const json_t *allocation, struct error *error)
 {
     size_t i;
-    json_t *each, *value;
-    const char *key;
+    json_t *each;
     json_array_foreach(json_object_get(allocation, "config"), i, each)
     {
         const json_t *opaque = json_object_get(each, "opaque");
+        const struct config before = *config;
         if (strcmp(session_text(opaque, "driver"), CLAIM_DRIVER) != 0)
             continue;
-        const json_t *parameters = json_object_get(opaque, "parameters");
-        if (json_object_get(parameters, "oversubscribe") &&
-            is_on_card(session_text(parameters, "oversubscribe")))
-            config->limit_bytes = config->host_bytes = config->idle_seconds = 0;
-        json_object_foreach((json_t *)parameters, key, value)
-        {
-            int result = read_parameter(config, key, value, error);
-            if (result < 0)
-                return result;
-        }
+        int result = read_parameters(config, json_object_get(opaque, "parameters"), error);
+        bool is_own = strcmp(session_text(each, "source"), "FromClass") != 0;
+        if (is_own && config->limit_bytes > before.limit_bytes)
+            config->own_limit_bytes = config->limit_bytes;
+        if (result == 0 && is_own)
+            result = check_own(config, &before, error);
+        if (result < 0)
+            return result;
     }
     if (config->share.min > config->share.max)
         return error_set(error, EINVAL, NULL, "the claim's minimum share is above its maximum");
@@ -281,6 +327,12 @@ static int check_limit(const struct config *config, const struct reading *readin
     json_object_foreach(reading->bytes, uuid, bytes)
     {
         uint64_t counted = (uint64_t)json_integer_value(bytes);
+        if (config->own_limit_bytes > counted)
+            return error_set(
+                error, EPERM, NULL,
+                "the claim's memoryLimit of %llu bytes is more than the %llu that it consumes of GPU %.80s; "
+                "expected as much, or a DeviceClass that gives more",
+                (unsigned long long)config->own_limit_bytes, (unsigned long long)counted, uuid);
         if (config->limit_bytes && config->limit_bytes < counted)
             return error_set(
                 error, EINVAL, NULL,
@@ -343,7 +395,7 @@ int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t 
     if (result == 0)
         result = read_cores(&reading, &cores, error);
     uint32_t share = (uint32_t)(cores * (SHARE_WHOLE / 100));
-    struct config config = {.share = {share, share ? share : SHARE_WHOLE}};
+    struct config config = {.share = {share, share ? share : SHARE_WHOLE}, .counted_share = share};
     if (result == 0)
         result = read_configs(&config, allocation, error);
     if (result == 0)

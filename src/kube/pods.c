@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/priority.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
 #include "kube/gone.h"
@@ -55,7 +56,7 @@ __attribute__((format(printf, 2, 3))) static void add_problem(char problems[stat
 /* Annotations that can be read are added to `wish`, others to `problems`. */
 struct reading {
     json_t *wish;
-    const json_t *gpus;
+    const json_t *session;
     char *problems;
 };
 
@@ -71,7 +72,7 @@ static void set_memory(const struct reading *reading, const char *annotation, co
         json_decref(gpus);
         return;
     }
-    json_array_foreach((json_t *)reading->gpus, i, gpu)
+    json_array_foreach(json_object_get(reading->session, "gpus"), i, gpu)
     {
         uint64_t limit = session_number(gpu, "limit_bytes");
         json_array_append_new(gpus, json_pack("{s:s,s:I}", "gpu", session_text(gpu, "uuid"), "memory_bytes",
@@ -80,16 +81,21 @@ static void set_memory(const struct reading *reading, const char *annotation, co
     json_object_set_new(reading->wish, "gpus", gpus);
 }
 
+/* Others are kept from the minimum of the slices, so a pod gives itself no larger one. */
 static void set_compute(const struct reading *reading, const char *annotation, const char *text)
 {
     struct share share;
     struct error error;
     char number[32], formatted[UNITS_SHARE_TEXT];
     snprintf(number, sizeof(number), "%.20s%s", text, strchr(text, '%') ? "" : "%");
-    if (units_parse_share(number, &share, &error) < 0)
+    if (units_parse_share(number, &share, &error) < 0) {
         add_problem(reading->problems, "%s: %.200s", annotation, error.message);
-    else
-        json_object_set_new(reading->wish, "compute", json_string(units_format_share(share, formatted)));
+        return;
+    }
+    double ratio = json_number_value(json_object_get(reading->session, "compute_min_ratio"));
+    uint32_t least = (uint32_t)(ratio * SHARE_WHOLE + 0.5);
+    share.min = share.min < least ? share.min : least;
+    json_object_set_new(reading->wish, "compute", json_string(units_format_share(share, formatted)));
 }
 
 static void set_host_memory(const struct reading *reading, const char *annotation, const char *text)
@@ -113,18 +119,22 @@ static void set_idle_suspend(const struct reading *reading, const char *annotati
                             json_integer(usec < 1000000 ? 1 : (json_int_t)(usec / 1000000)));
 }
 
+/* Any user of a namespace writes annotations: a priority above that of others is not for pods to give themselves. */
 static void set_priority(const struct reading *reading, const char *annotation, const char *text)
 {
-    static const char *const priorities[] = {"low", "normal", "high", "critical"};
-    if (strcmp(text, "medium") == 0)
-        text = "normal";
-    for (size_t i = 0; i < sizeof(priorities) / sizeof(priorities[0]); i++)
-        if (strcmp(text, priorities[i]) == 0) {
-            json_object_set_new(reading->wish, "priority", json_string(text));
-            return;
-        }
-    add_problem(reading->problems, "%s: '%.40s' is not a priority; expected low, normal, high or critical",
-                annotation, text);
+    enum session_priority priority;
+    bool is_priority = session_priority_parse(strcmp(text, "medium") == 0 ? "normal" : text, &priority);
+    if (!is_priority)
+        add_problem(reading->problems, "%s: '%.40s' is not a priority; expected low or normal", annotation,
+                    text);
+    else if (priority > PRIORITY_NORMAL)
+        add_problem(reading->problems,
+                    "%s: pods with slices cannot have the priority %.40s; expected low or normal, or a claim "
+                    "by DRA of a "
+                    "DeviceClass that gives it",
+                    annotation, text);
+    else
+        json_object_set_new(reading->wish, "priority", json_string(session_priority_name(priority)));
 }
 
 static void refuse_oversubscribe(const struct reading *reading, const char *annotation, const char *text)
@@ -179,9 +189,9 @@ static const struct {
     {"gpuslice.io/idle-suspend", set_idle_suspend},
 };
 
-json_t *pods_wish(const json_t *annotations, const json_t *gpus, char problems[static PODS_PROBLEMS_TEXT])
+json_t *pods_wish(const json_t *annotations, const json_t *session, char problems[static PODS_PROBLEMS_TEXT])
 {
-    const struct reading reading = {.wish = json_object(), .gpus = gpus, .problems = problems};
+    const struct reading reading = {.wish = json_object(), .session = session, .problems = problems};
     problems[0] = '\0';
     for (size_t i = 0; i < sizeof(annotations_known) / sizeof(annotations_known[0]); i++) {
         const char *name = annotations_known[i].annotation;
@@ -299,8 +309,8 @@ static int limit_session(struct kubelet *kubelet, const json_t *session, const j
                          const json_t *pod, char problems[static PODS_PROBLEMS_TEXT], struct error *error)
 {
     const char *name = session_text(session, "name");
-    json_t *wish = pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"),
-                             json_object_get(session, "gpus"), problems);
+    json_t *wish =
+        pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"), session, problems);
     json_t *change = wish ? wish : json_object();
     json_object_update(change, (json_t *)container);
     int result = node_request_session(kubelet, "PATCH", name, "", change, NULL, error);

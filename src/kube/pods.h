@@ -12,8 +12,8 @@ void pods_note_given(struct kubelet *kubelet, const char *session);
 void pods_tick(struct kubelet *kubelet);
 void pods_stop(struct kubelet *kubelet);
 
-/* What a pod's annotations ask of its session, as the body of a PATCH; NULL: nothing. `gpus` are the session's,
- * with uuid and limit_bytes; no limit grows. What cannot be read or is impossible is left out and described in
+/* What a pod's annotations ask of its session, as the body of a PATCH; NULL: nothing. `session` is as
+ * the API shows it; neither its limits nor its minimum share grow. What cannot be read or is impossible is left out and described in
  * `problems`, which is "" if there is nothing to say. */
 #define PODS_PROBLEMS_TEXT 900 /* an event's message has 1024 characters at most */
-json_t *pods_wish(const json_t *annotations, const json_t *gpus, char problems[static PODS_PROBLEMS_TEXT]);
+json_t *pods_wish(const json_t *annotations, const json_t *session, char problems[static PODS_PROBLEMS_TEXT]);

@@ -151,12 +151,12 @@ def test_a_claims_configuration_and_that_of_a_class(dra, space):
         "selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}],
         "config": [configuration(minimumShare="5%", maximumShare="50%", priority="low")]}})
     space.apply(template("class", request(deviceClassName=name)),
-                template("both", request(deviceClassName=name), config=[configuration("gpu", maximumShare="90%", priority="high")]),
+                template("both", request(deviceClassName=name), config=[configuration("gpu", maximumShare="90%", priority="normal")]),
                 sharing("of-the-class", "class"), sharing("both", "both"))
     for one in ("of-the-class", "both"):
         space.wait_phase(one, "Running")
     assert {(one["pod"], one["compute_min_ratio"], one["compute_max_ratio"], one["priority"]) for one in space.sessions()} == {
-        ("of-the-class", 0.05, 0.5, "low"), ("both", 0.05, 0.9, "high")}
+        ("of-the-class", 0.05, 0.5, "low"), ("both", 0.05, 0.9, "normal")}
     dra.kubectl("delete", "deviceclass", name)
 
 
@@ -166,8 +166,12 @@ def test_pods_that_need_more_together_than_the_gpu_has_take_turns(dra, space):
     space.apply(template("stays", request(memory="600Mi", cores="20", **on_gpu(0)), config=[configuration(minimumShare="0%", maximumShare="100%")]),
                 sharing("stays", "stays", puppet("context 0", f"alloc {600 * MIB}")))
     wait_for(lambda: len(answers(space.log("stays"))) == 2, lambda: f"its memory {space.log('stays')} {space.events()}")
-    space.apply(template("share", request(memory="150Mi", cores="40", **on_gpu(0)), config=[
-        configuration(oversubscribe="swap", memoryLimit="400Mi", hostMemory="1Gi", minimumShare="0%", maximumShare="100%", priority="low")]),
+    name = f"{space.name}-movable"
+    dra.apply({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": {
+        "selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}],
+        "config": [configuration(oversubscribe="swap", memoryLimit="400Mi", hostMemory="1Gi", minimumShare="0%", maximumShare="100%",
+                                 priority="low")]}})
+    space.apply(template("share", request(deviceClassName=name, memory="150Mi", cores="40", **on_gpu(0))),
         *[sharing(name, script=script) for name in ("one", "two")])
 
     def movable():
@@ -180,13 +184,15 @@ def test_pods_that_need_more_together_than_the_gpu_has_take_turns(dra, space):
     for name in ("one", "two"):
         wait_for(lambda: space.log(name).count("good") >= 2, lambda: f"{name} to have turns: {space.log(name)} {dra.log()}")
         assert "bad" not in space.log(name)
+    dra.kubectl("delete", "deviceclass", f"{space.name}-movable")
 
 
 @pytest.mark.parametrize("parameters, said", [
     ({"memoryLimit": "900Mi"}, "oversubscribe: swap"), ({"memoryLimit": "100Mi", "oversubscribe": "swap"}, "less than"),
     ({"hostMemory": "1Gi"}, "host memory"), ({"oversubscribe": "always"}, "oversubscribe"),
     ({"minimumShare": "lots"}, "minimumShare"), ({"minimumshare": "10%"}, "minimumshare"), ({"priority": "sky-high"}, "priority"),
-    ({"minimumShare": "90%", "maximumShare": "20%"}, "minimum share is above"), ({"kind": "Other"}, "kind"),
+    ({"minimumShare": "10%", "maximumShare": "5%"}, "minimum share is above"), ({"minimumShare": "90%"}, "minimumShare is 90%"),
+    ({"priority": "critical"}, "priority is critical"), ({"memoryLimit": "900Mi", "oversubscribe": "swap"}, "is more than"), ({"kind": "Other"}, "kind"),
 ])
 def test_configuration_that_is_wrong_is_said_in_the_pods_events(dra, space, parameters, said):
     space.apply(template("share", request(), config=[configuration(**parameters)]), sharing("main"))

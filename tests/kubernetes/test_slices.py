@@ -51,13 +51,13 @@ def test_each_container_has_its_own(slices, space):
 def test_annotations_narrow_slices(slices, space):
     space.apply(sliced("ours", 2, annotations={"gpuslice.io/memory": "64MiB", "gpuslice.io/compute": "5%..15%", "gpuslice.io/priority": "low"}),
                 sliced("theirs", 2, annotations={"tensor-fusion.ai/vram-limit": "32Mi", "tensor-fusion.ai/compute-percent-limit": "7",
-                                                 "tensor-fusion.ai/qos": "critical"}),
+                                                 "tensor-fusion.ai/qos": "medium"}),
                 sliced("more", 1, annotations={"gpuslice.io/memory": "64GiB"}),
                 sliced("wrong", 1, annotations={"gpuslice.io/memory": "lots", "gpuslice.io/compute": "900%"}))
 
     def found():
         return {one["pod"]: (one["vram_limit_bytes"] // MIB, one["compute_max_ratio"], one["priority"]) for one in space.sessions()}
-    wanted = {"ours": (64, 0.15, "low"), "theirs": (32, 0.07, "critical"), "more": (SLICE_MIB, 1, "normal"),
+    wanted = {"ours": (64, 0.15, "low"), "theirs": (32, 0.07, "normal"), "more": (SLICE_MIB, 1, "normal"),
               "wrong": (SLICE_MIB, 1, "normal")}
     wait_for(lambda: found() == wanted, lambda: f"{wanted}: {found()} {slices.log()}")
     space.wait_event("gpuslice.io/compute: ")

@@ -295,8 +295,18 @@ def test_a_claim_is_a_session_with_what_was_consumed(api, machine, greeted, plug
     assert sessions(machine) == [] and list(plugin.cdi.iterdir()) == []
 
 
-def test_a_claims_configuration_sets_share_and_priority(api, machine, greeted):
-    claim = make_claim(api, result(gpu_names(machine)[0]), config=[{"source": "FromClaim", "opaque": {
+@pytest.mark.parametrize("parameters, words", [
+    ({"minimumShare": "99%", "maximumShare": "100%"}, "minimumShare is 99%"), ({"priority": "critical"}, "priority is critical"),
+    ({"oversubscribe": "swap", "memoryLimit": "1000Mi"}, "memoryLimit of")], ids=["share", "priority", "memory"])
+def test_a_claim_gives_itself_no_more_than_was_counted(api, machine, greeted, parameters, words):
+    claim = make_claim(api, result(gpu_names(machine)[0], memory="64Mi", cores="1"), config=[{"source": "FromClaim", "opaque": {
+        "driver": DRIVER, "parameters": parameters}}])
+    answer = prepare(greeted, claim)
+    assert words in answer[claim["uid"]]["error"] and sessions(machine) == []
+
+
+def test_a_classs_configuration_sets_share_and_priority(api, machine, greeted):
+    claim = make_claim(api, result(gpu_names(machine)[0]), config=[{"source": "FromClass", "opaque": {
         "driver": DRIVER, "parameters": {"apiVersion": "gpu.gpuslice.io/v1alpha1", "kind": "SessionConfig",
                                          "minimumShare": "10%", "maximumShare": "80%", "priority": "high"}}}])
     prepare(greeted, claim)

@@ -323,7 +323,7 @@ def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path, ans
     api = ApiServer(tmp_path)
     path = "/api/v1/namespaces/team/pods/train-0"
     api.put(path, {"metadata": {"annotations": {
-        "gpuslice.io/memory": "32MiB", "tensor-fusion.ai/vram-limit": "48MiB", "gpuslice.io/priority": "high",
+        "gpuslice.io/memory": "32MiB", "tensor-fusion.ai/vram-limit": "48MiB", "gpuslice.io/priority": "low",
         "tensor-fusion.ai/compute-percent-limit": "15"}}})
     api.answers = list(answers)
     plugin = make_plugin(machine, *api.options).start()
@@ -331,7 +331,7 @@ def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path, ans
     ids = sorted(ids_of(devices))
     allocate(kubelet, ids[0])
     kubelet.must("pods", pods=[pod("train-0", ids[0])])
-    session = wait_for(lambda: next((one for one in sessions(machine) if one["priority"] == "high"), None), "the change")
+    session = wait_for(lambda: next((one for one in sessions(machine) if one["priority"] == "low"), None), "the change")
     assert session["vram_limit_bytes"] == 32 * MIB and session["compute_max_ratio"] == 0.15
     assert (session["namespace"], session["pod"], session["container"]) == ("team", "train-0", "main")
     assert api.events == [] and api.requests == [("GET", path)] * (len(answers) + 1)

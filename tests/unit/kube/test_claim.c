@@ -71,6 +71,8 @@ static int read_claim(const char *results, const char *configs, json_t **body, j
 #define CONSUMED(memory, cores) ",\"consumedCapacity\":{\"memory\":\"" memory "\",\"cores\":\"" cores "\"}"
 #define CONFIG(parameters)                                                                                   \
     "{\"source\":\"FromClaim\",\"opaque\":{\"driver\":\"gpu.gpuslice.io\",\"parameters\":{" parameters "}}}"
+#define CLASS(parameters)                                                                                    \
+    "{\"source\":\"FromClass\",\"opaque\":{\"driver\":\"gpu.gpuslice.io\",\"parameters\":{" parameters "}}}"
 
 static void check_body(const char *results, const char *configs, const char *expected)
 {
@@ -123,7 +125,7 @@ static void the_claims_configuration_wins_over_the_classes(void **state)
 {
     check_body(
         RESULT("gpu-aa", CONSUMED("100", "25")),
-        CONFIG("\"minimumShare\":\"20%\",\"priority\":\"low\"") "," CONFIG(
+        CLASS("\"minimumShare\":\"20%\",\"priority\":\"low\"") "," CONFIG(
             "\"kind\":\"SessionConfig\",\"apiVersion\":\"gpu.gpuslice.io/v1alpha1\",\"minimumShare\":\"10%\","
             "\"maximumShare\":\"60%\"") ",{\"opaque\":{\"driver\":\"other\",\"parameters\":{\"x\":1}}}",
         "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100}],\"compute\":\"10%..60%"
@@ -144,8 +146,8 @@ static void memory_that_can_leave_the_card_may_be_more_than_was_counted(void **s
 {
     check_body(
         RESULT("gpu-aa", CONSUMED("100", "25")) "," RESULT("gpu-bb", CONSUMED("200", "25")),
-        CONFIG("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\",\"hostMemory\":\"4Ki\",\"idleSuspend\":"
-               "\"5m\""),
+        CLASS("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\",\"hostMemory\":\"4Ki\",\"idleSuspend\":"
+              "\"5m\""),
         "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":1024},{\"gpu\":\"GPU-BB\","
         "\"memory_bytes\":1024}],\"compute\":\"25%\",\"namespace\":\"team\",\"pod\":\"train-0\","
         "\"oversubscribe\":\"swap\",\"host_memory_bytes\":4096,\"idle_suspend_seconds\":300}");
@@ -154,8 +156,8 @@ static void memory_that_can_leave_the_card_may_be_more_than_was_counted(void **s
 static void a_claim_whose_memory_stays_has_what_was_counted_whatever_its_class_says(void **state)
 {
     check_body(RESULT("gpu-aa", CONSUMED("100", "25")),
-               CONFIG("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\",\"hostMemory\":\"4Ki\","
-                      "\"idleSuspend\":\"5m\"") "," CONFIG("\"oversubscribe\":\"none\""),
+               CLASS("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\",\"hostMemory\":\"4Ki\","
+                     "\"idleSuspend\":\"5m\"") "," CONFIG("\"oversubscribe\":\"none\""),
                "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100}],\"compute\":"
                "\"25%\",\"namespace\":\"team\",\"pod\":\"train-0\",\"oversubscribe\":\"none\"}");
 }
@@ -169,6 +171,35 @@ static void check_refused(const char *results, const char *configs, const char *
     assert_null(devices);
     if (!strstr(error.message, words))
         fail_msg("'%s' lacks '%s'", error.message, words);
+}
+
+/* Any user of a namespace writes claims, so what others lose by one is what was counted for it, or what a class says. */
+static void a_claim_gives_itself_no_more_than_was_counted(void **state)
+{
+    static const char counted[] = RESULT("gpu-aa", CONSUMED("100", "1"));
+    check_refused(counted, CONFIG("\"minimumShare\":\"99%\",\"maximumShare\":\"100%\""),
+                  "minimumShare is 99%; expected at most the 1%");
+    check_refused(counted, CONFIG("\"priority\":\"critical\""),
+                  "priority is critical; expected normal or low");
+    check_refused(counted, CONFIG("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\""),
+                  "memoryLimit of 1024 bytes is more than the 100");
+    /* Nor by what it says of its source, or beside a class that says less. */
+    check_refused(counted,
+                  "{\"opaque\":{\"driver\":\"gpu.gpuslice.io\",\"parameters\":{\"priority\":\"high\"}}}",
+                  "priority is high");
+    check_refused(counted, CLASS("\"priority\":\"high\"") "," CONFIG("\"priority\":\"critical\""),
+                  "priority is critical");
+    check_refused(
+        counted,
+        CLASS("\"oversubscribe\":\"swap\",\"memoryLimit\":\"512\"") "," CONFIG("\"memoryLimit\":\"1Ki\""),
+        "memoryLimit of 1024");
+    check_body(
+        counted,
+        CLASS("\"minimumShare\":\"40%\",\"maximumShare\":\"60%\",\"priority\":\"critical\"") "," CONFIG(
+            "\"minimumShare\":\"30%\",\"priority\":\"high\""),
+        "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100}],\"compute\":\"30%..60%"
+        "\","
+        "\"namespace\":\"team\",\"pod\":\"train-0\",\"priority\":\"high\"}");
 }
 
 static void what_cannot_be_is_refused_with_a_reason(void **state)
@@ -187,7 +218,7 @@ static void what_cannot_be_is_refused_with_a_reason(void **state)
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minimumShare\":\"10%..20%\""),
                   "minimumShare");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minimumShare\":7"), "minimumShare");
-    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minimumShare\":\"60%\""),
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CLASS("\"minimumShare\":\"60%\""),
                   "above its maximum");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minShare\":\"1%\""), "'minShare'");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"kind\":\"Other\""), "'kind'");
@@ -224,6 +255,7 @@ int main(void)
         cmocka_unit_test(a_claim_may_be_promised_nothing),
         cmocka_unit_test(memory_that_can_leave_the_card_may_be_more_than_was_counted),
         cmocka_unit_test(a_claim_whose_memory_stays_has_what_was_counted_whatever_its_class_says),
+        cmocka_unit_test(a_claim_gives_itself_no_more_than_was_counted),
         cmocka_unit_test(what_cannot_be_is_refused_with_a_reason),
         cmocka_unit_test(another_claim_of_that_name_is_not_taken_for_it),
     };

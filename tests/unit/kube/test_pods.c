@@ -14,9 +14,9 @@ static void check_wish(const char *annotations_text, const char *expected, const
 {
     char problem[PODS_PROBLEMS_TEXT];
     json_t *annotations = json_loads(annotations_text, 0, NULL);
-    json_t *gpus =
-        json_pack("[{s:s,s:i},{s:s,s:i}]", "uuid", "A", "limit_bytes", 1000, "uuid", "B", "limit_bytes", 60);
-    json_t *wish = pods_wish(annotations, gpus, problem);
+    json_t *session = json_pack("{s:f,s:[{s:s,s:i},{s:s,s:i}]}", "compute_min_ratio", 0.1, "gpus", "uuid",
+                                "A", "limit_bytes", 1000, "uuid", "B", "limit_bytes", 60);
+    json_t *wish = pods_wish(annotations, session, problem);
     if (expected) {
         char *text = json_dumps(wish, JSON_SORT_KEYS | JSON_COMPACT);
         assert_string_equal(text, expected);
@@ -28,8 +28,16 @@ static void check_wish(const char *annotations_text, const char *expected, const
         fail_msg("'%s' lacks '%s'", problem, words);
     assert_int_equal(*words == '\0', *problem == '\0');
     json_decref(wish);
-    json_decref(gpus);
+    json_decref(session);
     json_decref(annotations);
+}
+
+/* Any user of a namespace writes annotations. */
+static void a_pod_gives_itself_no_more_than_its_slices_have(void **state)
+{
+    check_wish("{\"gpuslice.io/compute\":\"99%\"}", "{\"compute\":\"10%..99%\"}", "");
+    check_wish("{\"gpuslice.io/priority\":\"critical\"}", NULL, "cannot have the priority critical");
+    check_wish("{\"tensor-fusion.ai/qos\":\"high\"}", NULL, "cannot have the priority high");
 }
 
 static void annotations_of_ours_and_of_others_ask_for_the_same(void **state)
@@ -40,11 +48,12 @@ static void annotations_of_ours_and_of_others_ask_for_the_same(void **state)
                "{\"compute\":\"10%..20%\",\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":100},{\"gpu\":\"B\","
                "\"memory_bytes\":60}],\"priority\":\"low\"}",
                "");
-    check_wish("{\"tensor-fusion.ai/vram-limit\":\"100\",\"tensor-fusion.ai/compute-percent-limit\":\"30\","
-               "\"tensor-fusion.ai/qos\":\"medium\"}",
-               "{\"compute\":\"30%\",\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":100},{\"gpu\":\"B\",\"memory_"
-               "bytes\":60}],\"priority\":\"normal\"}",
-               "");
+    check_wish(
+        "{\"tensor-fusion.ai/vram-limit\":\"100\",\"tensor-fusion.ai/compute-percent-limit\":\"30\","
+        "\"tensor-fusion.ai/qos\":\"medium\"}",
+        "{\"compute\":\"10%..30%\",\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":100},{\"gpu\":\"B\",\"memory_"
+        "bytes\":60}],\"priority\":\"normal\"}",
+        "");
     check_wish("{\"tensor-fusion.ai/vram-limit\":\"100\",\"gpuslice.io/memory\":\"50\"}",
                "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":50},{\"gpu\":\"B\",\"memory_bytes\":50}]}", "");
 }
@@ -89,6 +98,7 @@ static void what_a_slice_cannot_have_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pod_gives_itself_no_more_than_its_slices_have),
         cmocka_unit_test(annotations_of_ours_and_of_others_ask_for_the_same),
         cmocka_unit_test(memory_that_can_leave_the_card_has_bounds),
         cmocka_unit_test(a_slice_is_narrowed_and_never_widened),
