@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -139,6 +140,14 @@ const char *nvml_driver_version(char text[static NVML_VERSION_TEXT])
         return given;
     snprintf(text, NVML_VERSION_TEXT, "%u.0-simulated", cuda_release()->branch);
     return text;
+}
+
+bool nvml_driver_is_before(unsigned major, unsigned minor)
+{
+    char text[NVML_VERSION_TEXT];
+    unsigned own_major = UINT_MAX, own_minor = 0;
+    sscanf(nvml_driver_version(text), "%u.%u", &own_major, &own_minor);
+    return own_major < major || (own_major == major && own_minor < minor);
 }
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
@@ -396,16 +405,19 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 {
     nvmlMemory_t plain;
     unsigned gpu;
+    if (nvml_driver_is_before(510, 0)) /* nvitop pull request 30: the first driver that has it */
+        return NVML_ERROR_FUNCTION_NOT_FOUND;
     TRY_FIND(device, &gpu);
     if (!memory)
         return NVML_ERROR_INVALID_ARGUMENT;
     if (memory->version != NVML_MEMORY_V2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device, &plain);
+    uint64_t says = constant_whole(SIM_NVML_NO_RESERVED);
+    nvmlReturn_t result = says == 2 ? NVML_ERROR_UNKNOWN : nvmlDeviceGetMemoryInfo(device, &plain);
     if (result != NVML_SUCCESS)
         return result;
     memory->total = plain.total;
-    memory->reserved = reserved_bytes(gpu);
+    memory->reserved = says == 1 ? 0 : reserved_bytes(gpu);
     memory->free = plain.free;
     memory->used = plain.used - memory->reserved;
     return NVML_SUCCESS;

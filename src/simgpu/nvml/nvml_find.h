@@ -1,6 +1,8 @@
 /* nvml_find.h - what NVML's handles mean; for the files that answer for them. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "simgpu/nvml/nvml.h"
 
 /* NVML_SUCCESS between nvmlInit and nvmlShutdown. */
@@ -22,6 +24,7 @@ nvmlDevice_t nvml_handle(unsigned gpu);
 /* FAKECUDA_DRIVER_VERSION, "535.54.03"; without it, that of the branch which came with the CUDA version: "580.0-simulated". */
 #define NVML_VERSION_TEXT 32
 const char *nvml_driver_version(char text[static NVML_VERSION_TEXT]);
+bool nvml_driver_is_before(unsigned major, unsigned minor);
 
 #define TRY_FIND(device, gpu)                                                                                \
     do {                                                                                                     \

@@ -135,32 +135,13 @@ static nvmlReturn_t list_nobody(nvmlDevice_t device, unsigned int *count, void *
 /* By the versions of nvml.h in NVIDIA's nvidia-settings, as nvitop's pull requests 79 and 89 list them: _v2 came with
  * R450 and _v3 with R510, both with entries of 24 bytes; 535.43 made those of _v3 32 bytes long without another name,
  * 535.98 took _v3 away, and 535.104 brought it back as it had been. The list of details came with 535.98. */
-struct driver_version {
-    unsigned major, minor;
-};
-
-static struct driver_version driver_version(void)
-{
-    struct driver_version version = {0, 0};
-    char text[NVML_VERSION_TEXT];
-    if (sscanf(nvml_driver_version(text), "%u.%u", &version.major, &version.minor) < 1)
-        version.major = UINT_MAX;
-    return version;
-}
-
-static bool is_before(struct driver_version version, unsigned major, unsigned minor)
-{
-    return version.major < major || (version.major == major && version.minor < minor);
-}
-
 static store_function *store_of_v2(void)
 {
-    return is_before(driver_version(), 450, 0) ? NULL : store_v2;
+    return nvml_driver_is_before(450, 0) ? NULL : store_v2;
 }
 
 static store_function *store_of_v3(void)
 {
-    struct driver_version version = driver_version();
     switch (constant_whole(SIM_NVML_ENTRY_BYTES)) {
     case sizeof(nvmlProcessInfo_v1_t):
         return store_v1;
@@ -171,9 +152,9 @@ static store_function *store_of_v3(void)
     default:
         break;
     }
-    if (is_before(version, 510, 0) || (!is_before(version, 535, 98) && is_before(version, 535, 104)))
+    if (nvml_driver_is_before(510, 0) || (!nvml_driver_is_before(535, 98) && nvml_driver_is_before(535, 104)))
         return NULL;
-    return !is_before(version, 535, 43) && is_before(version, 535, 98) ? store_detail : store_v2;
+    return !nvml_driver_is_before(535, 43) && nvml_driver_is_before(535, 98) ? store_detail : store_v2;
 }
 
 #define LISTS(kind, list)                                                                                    \
@@ -201,7 +182,7 @@ LISTS(MPSCompute, list_nobody)
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)
 {
     unsigned gpu;
-    if (is_before(driver_version(), 535, 98))
+    if (nvml_driver_is_before(535, 98))
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     TRY_FIND(device, &gpu);
     if (!list)

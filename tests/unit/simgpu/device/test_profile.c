@@ -53,6 +53,9 @@ static void nvml_counts_what_the_driver_keeps(void **state)
     assert_int_equal(memory_v2.reserved, memory.used);
     assert_int_equal(memory_v2.used, 0);
     assert_int_equal(memory_v2.reserved + memory_v2.used + memory_v2.free, memory_v2.total);
+    setenv("FAKECUDA_DRIVER_VERSION", "470.57.02", 1);
+    assert_int_equal(nvmlDeviceGetMemoryInfo_v2(device, &memory_v2), NVML_ERROR_FUNCTION_NOT_FOUND);
+    unsetenv("FAKECUDA_DRIVER_VERSION");
     assert_int_equal(nvmlShutdown(), NVML_SUCCESS);
 }
 
