@@ -72,9 +72,9 @@ static bool is_paged(const struct session *session)
     return session_can_move(session) && session->engine != LEDGER_ENGINE_SWAP;
 }
 
+/* What seems to be free of each GPU; below 0: more is counted there than it has. */
 static void count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY_PLACES])
 {
-    bool has_paged[RESIDENCY_GPUS] = {false};
     memset(free_bytes, 0, RESIDENCY_PLACES * sizeof(free_bytes[0]));
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
         const struct gpu *card = &daemon->gpus[gpu];
@@ -84,14 +84,61 @@ static void count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++) {
             int gpu = session->gpus[i].gpu;
-            if (gpu < 0)
-                continue;
-            has_paged[gpu] |= is_paged(session);
-            free_bytes[gpu] -= counted_by(session, i);
+            if (gpu >= 0)
+                free_bytes[gpu] -= counted_by(session, i);
         }
-    for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++)
-        if (free_bytes[gpu] < 0 && (!has_paged[gpu] || daemon->moves->anti_thrash == ANTI_THRASH_OFF))
+}
+
+static bool has_paged(const struct daemon *daemon, unsigned gpu)
+{
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (unsigned i = 0; i < session->gpu_count && is_paged(session); i++)
+            if (session->gpus[i].gpu == (int)gpu)
+                return true;
+    return false;
+}
+
+/* Take off what refusals taught. More than there is can only be on a GPU whose memory the driver pages. */
+static void bound_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY_PLACES])
+{
+    for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
+        bool may_be_over = daemon->moves->anti_thrash != ANTI_THRASH_OFF && has_paged(daemon, gpu);
+        int64_t seems = free_bytes[gpu],
+                unseen = (int64_t)moves_lesson_bytes(&daemon->moves->lessons[gpu], daemon_now_usec());
+        if (seems > 0)
+            free_bytes[gpu] = seems > unseen ? seems - unseen : 0;
+        else if (!may_be_over)
             free_bytes[gpu] = 0;
+    }
+}
+
+/* Of what is away of the session, the bytes that have to come to one of its GPUs; its threads' needs come on top. */
+static uint64_t still_away(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t away = moves_away_bytes(session, policy_gpu), coming = moves_coming_bytes(session, policy_gpu);
+    return away > coming ? away - coming : 0;
+}
+
+/* What would seem to be left of a GPU if the session had all that it waits for. A session that is coming counts as there. */
+static int64_t left_beside(const struct session *session, unsigned policy_gpu,
+                           const int64_t seems_free[RESIDENCY_PLACES])
+{
+    uint64_t needed = moves_needed_bytes(session, policy_gpu, false);
+    if (moves_wants_to_come(session))
+        needed += still_away(session, policy_gpu);
+    return seems_free[session->gpus[policy_gpu].gpu] - (int64_t)needed;
+}
+
+void moves_learn(const struct session *session, unsigned policy_gpu)
+{
+    struct moves *moves = session->daemon->moves;
+    int64_t seems_free[RESIDENCY_PLACES], left, told = session->move->seemed_left[policy_gpu];
+    int gpu = session->gpus[policy_gpu].gpu;
+    if (gpu < 0)
+        return;
+    count_free(session->daemon, seems_free);
+    left = left_beside(session, policy_gpu, seems_free);
+    moves_lesson_learn(&moves->lessons[gpu], left < told ? left : told, daemon_now_usec());
 }
 
 static void tell_room(struct session *session, bool has_room)
@@ -202,8 +249,7 @@ static struct residency_session see(const struct session *session, struct reside
                                         .missing_bytes = moves_needed_bytes(session, i, true),
                                         .least_bytes = moves_needed_bytes(session, i, false)};
         if (comes) {
-            uint64_t away = moves_away_bytes(session, i), coming = moves_coming_bytes(session, i);
-            away = away > coming ? away - coming : 0;
+            uint64_t away = still_away(session, i);
             part->here_bytes = moves_ahead_bytes(session, i);
             part->least_bytes += away;
             part->missing_bytes += away + move->misses * 2 * MOVES_SLACK_BYTES;
@@ -229,7 +275,8 @@ struct view {
     struct session **sessions;
     /* The parts of all sessions; and where each session's begin. */
     struct residency_part *parts, **first_part;
-    bool *is_in_vain; /* per session: it waits for room that nobody can make */
+    bool *is_in_vain;                     /* per session: it waits for room that nobody can make */
+    int64_t seems_free[RESIDENCY_PLACES]; /* by the counts alone */
 };
 
 /* How much of a GPU to leave free for the session that works there; nothing while a session leaves it for the next. */
@@ -291,6 +338,13 @@ static void begin_turn(const struct view *view, unsigned number)
         view->sessions[number]->move->came_usec = daemon_now_usec();
 }
 
+static void note_left(const struct view *view, struct session *session)
+{
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu >= 0)
+            session->move->seemed_left[i] = left_beside(session, i, view->seems_free);
+}
+
 static void obey(const struct view *view, unsigned number)
 {
     struct session *session = view->sessions[number];
@@ -308,6 +362,7 @@ static void obey(const struct view *view, unsigned number)
     } else if (verdict == RESIDENCY_COMES) {
         bool comes = moves_wants_to_come(session);
         begin_turn(view, number);
+        note_left(view, session);
         tell_room(session, true);
         if (comes) {
             moves_turn(session, false, move->cause);
@@ -521,7 +576,9 @@ static void decide_on(struct daemon *daemon, struct view *view)
     struct moves *moves = daemon->moves;
     const struct residency_turns turns = turns_of(moves);
     int64_t free_bytes[RESIDENCY_PLACES];
-    count_free(daemon, free_bytes);
+    count_free(daemon, view->seems_free);
+    memcpy(free_bytes, view->seems_free, sizeof(free_bytes));
+    bound_free(daemon, free_bytes);
     see_all(daemon, view);
     count_rights(view, free_bytes);
     refuse_the_hopeless(view, free_bytes);

@@ -2,6 +2,7 @@
  *
  * moves_sums        adds up what is where, by what processes said last, and how much host memory a session may have
  * moves_ahead       has host memory made before it is needed, and taken back where others need it
+ * moves_lessons     remembers that a card has less room than it seems (moves_lessons.h)
  * moves_orders      tells processes what to do, and works out the state that their session comes to
  * moves_room        who comes and who leaves, as residency.h decides
  * moves_told        takes what processes say
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "daemon/loop/changes.h"
 #include "daemon/residency/moves.h"
+#include "daemon/residency/moves_lessons.h"
 #include "ledger/ledger.h"
 #include "wire/wire.h"
 
@@ -80,11 +82,13 @@ struct move {
     bool is_ahead;        /* if it is away: some of it may be on the card already */
     uint64_t ahead_bytes[LEDGER_GPUS]; /* how much more of it may come ahead, per GPU of the policy */
     bool is_told_away;                 /* that it left was reported, and not yet that it is back */
-    unsigned misses;                   /* how often there seemed to be room, and the card had none */
-    bool is_taken_idle;                /* it should leave only if it has no work */
-    bool has_moved;                    /* some of it has left since it was last resident */
-    uint64_t vain_usec;                /* since when it waits for room that nobody can make; 0: it does not */
-    uint64_t due_usec;                 /* if it waits: when it should be there, estimated; 0: not known */
+    /* For each GPU of the policy: what seemed to be left there when the session was last told that there is room. */
+    int64_t seemed_left[LEDGER_GPUS];
+    unsigned misses;    /* how often there seemed to be room, and the card had none */
+    bool is_taken_idle; /* it should leave only if it has no work */
+    bool has_moved;     /* some of it has left since it was last resident */
+    uint64_t vain_usec; /* since when it waits for room that nobody can make; 0: it does not */
+    uint64_t due_usec;  /* if it waits: when it should be there, estimated; 0: not known */
     char failure[256];
 };
 
@@ -97,10 +101,11 @@ struct moves {
     uint64_t turn_ns;          /* 0: chosen by how long moving takes */
     uint64_t decided_usec;     /* when it was last decided who comes */
     enum anti_thrash anti_thrash;
-    bool is_making_ahead;                   /* a chunk is being made that nothing waits for */
-    bool is_looking;                        /* the helper looks what the machine can spare, */
-    uint64_t looked_usec;                   /* and when it was last told to */
-    uint64_t turns_until_usec[LEDGER_GPUS]; /* until when sessions count as taking turns on the GPU */
+    bool is_making_ahead;                     /* a chunk is being made that nothing waits for */
+    bool is_looking;                          /* the helper looks what the machine can spare, */
+    uint64_t looked_usec;                     /* and when it was last told to */
+    struct moves_lesson lessons[LEDGER_GPUS]; /* of each of the daemon's GPUs */
+    uint64_t turns_until_usec[LEDGER_GPUS];   /* until when sessions count as taking turns on the GPU */
 };
 
 /* --- moves_sums.c ---------------------------------------------------------------------------------- */
@@ -203,6 +208,9 @@ uint64_t moves_given_back(const struct session *session, bool by_owner);
 
 /* Give room to the sessions that wait for it; for that, others may have to leave. */
 void moves_decide(struct daemon *daemon);
+/* The driver had no room for what the session was told to have room for on one of its GPUs: that card has less than it
+ * seems. */
+void moves_learn(const struct session *session, unsigned policy_gpu);
 
 /* --- moves_told.c ---------------------------------------------------------------------------------- */
 

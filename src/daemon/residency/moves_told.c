@@ -55,6 +55,8 @@ static void grow(struct process_move *move)
 static void miss(struct session *session)
 {
     unsigned misses = session->move->misses + 1;
+    if (session->gpu_count == 1) /* else it is not known which card it was */
+        moves_learn(session, 0);
     log_info("session %s: the card has less room than expected", session->id);
     moves_turn(session, true, session->move->cause);
     session->move->misses = misses;
@@ -223,6 +225,8 @@ static void take_need(struct process *process, const struct wire_need *need)
     if (!process->move->need.number)
         process->move->need_usec = daemon_now_usec();
     process->move->need = *need;
+    if (need->attempt & ~WIRE_NEED_CHARGED)
+        moves_learn(process->session, need->gpu);
     moves_set_timer(process->session->daemon->moves);
 }
 

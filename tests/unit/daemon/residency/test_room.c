@@ -530,6 +530,48 @@ static void nobody_begins_to_leave_who_may_not_have_the_rest(void **state)
     assert_int_equal(member->evictions, 0);
     assert_int_equal(moves_standing(&member->session).state, MOVE_RESIDENT);
     assert_int_equal(moves_suspend(&member->session, &error), -EBUSY);
+/* Ask again for room, as one who was told that there is, and found none. */
+static void ask_again(struct member *member, uint64_t bytes, uint32_t attempt)
+{
+    struct wire_message message = {.header.type = WIRE_NEED,
+                                   .need = {.number = 1, .bytes = bytes, .attempt = attempt}};
+    member->told_room = -1;
+    moves_take_memory(&member->process, &message);
+}
+
+/* 30 % of the card are taken by somebody whom nobody here knows. */
+static void a_refusal_teaches_that_the_card_has_less(void **state)
+{
+    struct member *idle = work(0, 20 * PERCENT), *asks = work(1, 40 * PERCENT);
+    idle->says.flags = WIRE_MOVED_IDLE;
+    say(idle);
+    ask(asks, 11 * PERCENT);
+    assert_int_equal(asks->told_room, 1); /* 40 % seem to be free */
+    ask_again(asks, 11 * PERCENT, 1);
+    assert_int_equal(asks->told_room, -1);
+    assert_int_equal(idle->evictions, 1); /* it has to leave after all */
+    leave(idle);
+    assert_int_equal(asks->told_room, 1);
+}
+
+/* What one of a process that was killed still has, the driver gives back a moment later. */
+static void what_a_refusal_taught_is_tried_again_after_a_second(void **state)
+{
+    struct member *asks = work(0, 40 * PERCENT);
+    ask(asks, 50 * PERCENT);
+    ask_again(asks, 50 * PERCENT, 1);
+    now_ns += 900000000;
+    moves_decide(&daemon_state);
+    assert_int_equal(asks->told_room, -1);
+    now_ns += 200000000;
+    moves_decide(&daemon_state);
+    assert_int_equal(asks->told_room, 1);
+    ask_again(asks, 50 * PERCENT, 2); /* the second lesson is believed for twice as long: too long for hope */
+    for (unsigned i = 0; i < 18; i++) {
+        now_ns += 100000000;
+        moves_decide(&daemon_state);
+    }
+    assert_int_equal(asks->told_room, 0);
 }
 
 int main(void)
@@ -555,6 +597,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_has_left_in_steps_comes_back_where_there_is_no_host_memory,
                                         begin, end),
         cmocka_unit_test_setup_teardown(nobody_begins_to_leave_who_may_not_have_the_rest, begin, end),
+        cmocka_unit_test_setup_teardown(a_refusal_teaches_that_the_card_has_less, begin, end),
+        cmocka_unit_test_setup_teardown(what_a_refusal_taught_is_tried_again_after_a_second, begin, end),
         cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
