@@ -69,6 +69,7 @@ function card(gpu) {
       gpu.healthy ? element("span", { className: "badge", textContent: `${gpu.sessions} ${gpu.sessions === 1 ? "session" : "sessions"}` }) : element("span", { className: "badge bad", textContent: "does not answer" })),
     ...stackOf(gpu),
     element("dl", {}, fact("In use", `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)}`), fact("Reserved", bytes(gpu.reserved_bytes)),
+      gpu.kept_bytes ? fact("Kept by the driver", bytes(gpu.kept_bytes)) : null,
       fact("Time", MODES[modes.get(gpu.uuid)] || modes.get(gpu.uuid) || "–"),
       fact("Busy", gpu.busy_ratio === null || gpu.busy_ratio === undefined ? "–" : percent(gpu.busy_ratio))),
     values.length ? plots.spark(values, 1) : null, outside(gpu));

@@ -13,7 +13,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { GPU, UUID, NAME, BAR, USAGE, UNCOVERED, RESERVED, SESSIONS };
+enum { GPU, UUID, NAME, BAR, USAGE, KEPT, UNCOVERED, RESERVED, SESSIONS };
 
 static const struct table_column columns[] = {
     [GPU] = {"GPU", .right = true},
@@ -21,6 +21,7 @@ static const struct table_column columns[] = {
     [NAME] = {"NAME", .shrink = true},
     [BAR] = {"MEMORY"},
     [USAGE] = {"USED / TOTAL", .right = true},
+    [KEPT] = {"DRIVER", .right = true},
     [UNCOVERED] = {"OUTSIDE", .right = true},
     [RESERVED] = {"RESERVED", .right = true},
     [SESSIONS] = {"SESS", .right = true},
@@ -31,7 +32,7 @@ static const struct table_column columns[] = {
 
 static void add_gpu(struct table *table, const json_t *gpu)
 {
-    char reserved[UNITS_BYTES_TEXT], uncovered[UNITS_BYTES_TEXT];
+    char reserved[UNITS_BYTES_TEXT], uncovered[UNITS_BYTES_TEXT], kept[UNITS_BYTES_TEXT];
     bool healthy = json_is_true(json_object_get(gpu, "healthy"));
     struct table_cell *row = table_add_row(table);
 
@@ -42,6 +43,8 @@ static void add_gpu(struct table *table, const json_t *gpu)
     else
         table_cell_print(&row[NAME], TABLE_RED, "does not answer");
     cells_usage(&row[BAR], session_number(gpu, "used_bytes"), session_number(gpu, "total_bytes"));
+    table_cell_print(&row[KEPT], TABLE_PLAIN, "%s",
+                     units_format_bytes(session_number(gpu, "kept_bytes"), kept));
     table_cell_print(&row[UNCOVERED], session_number(gpu, "uncovered_bytes") ? TABLE_YELLOW : TABLE_PLAIN,
                      "%s", units_format_bytes(session_number(gpu, "uncovered_bytes"), uncovered));
     table_cell_print(&row[RESERVED], TABLE_PLAIN, "%s",
@@ -103,10 +106,11 @@ static enum cli_status act(const struct cli_arguments *arguments)
 const struct cli_verb verb_gpus = {
     .name = "gpus",
     .summary = "list the GPUs, what is used of them and what sessions reserved",
-    .text =
-        "RESERVED is what the limits of sessions promise; USED is what the whole card holds, by "
-        "whatever program; OUTSIDE is the part of it that belongs to processes in no session of this daemon. "
-        "Starts a daemon if none is running.",
+    .text = "TOTAL is what programs can have, and DRIVER what the driver keeps for itself besides. RESERVED "
+            "is what "
+            "the limits of sessions promise; USED is what the whole card holds, by whatever program; OUTSIDE "
+            "is the part of it that belongs to processes in no session of this daemon. "
+            "Starts a daemon if none is running.",
     .options = options,
     .act = act,
 };

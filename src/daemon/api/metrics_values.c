@@ -199,6 +199,11 @@ static uint64_t gpu_total(const struct subject *subject)
     return subject->daemon->gpus[subject->gpu].total_bytes;
 }
 
+static uint64_t gpu_kept(const struct subject *subject)
+{
+    return subject->daemon->gpus[subject->gpu].kept_bytes;
+}
+
 static uint64_t gpu_used(const struct subject *subject)
 {
     return subject->daemon->gpus[subject->gpu].used_bytes;

@@ -10,7 +10,13 @@ struct nvml_process;
 
 #define GPU_LABEL_BYTES 24
 
-/* Written by sampler.c, except for context_bytes. */
+/* NVML's figures for the memory of a GPU. What the driver keeps for itself counts in the total and as used. */
+struct gpu_figures {
+    uint64_t total_bytes, free_bytes, used_bytes;
+    uint64_t kept_bytes; /* 0: nothing, or NVML does not say */
+};
+
+/* Written by sampler.c, except for what context_probe.c and context_cost.c find. */
 struct gpu {
     unsigned index;              /* of the card, as NVML counts */
     int mig_index;               /* of the instance on its card, as NVML counts; -1: the whole card */
@@ -21,7 +27,10 @@ struct gpu {
     char pci_address[24];        /* of the card, as sysfs has it: "0000:3b:00.0"; "": not known */
     char compute_capability[24]; /* "9.0"; "": not known */
     bool healthy;                /* NVML answered its last question about it in time */
-    uint64_t total_bytes, free_bytes, used_bytes;
+    /* Of its memory, what programs can have, and what of that is free and used; and what the driver keeps for itself
+     * besides (gpu_take_figures()). */
+    uint64_t total_bytes, free_bytes, used_bytes, kept_bytes;
+    uint64_t cuda_bytes;    /* its size as CUDA tells it to programs, by context_probe.c; 0: not known */
     int busy_percent;       /* how much of its time, by NVML; -1: NVML does not say, or it is not healthy */
     uint64_t context_bytes; /* context_cost.c; 0: not measured yet */
     struct nvml_process *processes; /* that use it, in sessions and outside; not healthy: that used it last */

@@ -67,3 +67,24 @@ int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struc
             text);
     return 0;
 }
+
+void gpu_take_figures(struct gpu *gpu, const struct gpu_figures *figures)
+{
+    uint64_t total = figures->total_bytes, kept = figures->kept_bytes;
+    if (gpu->cuda_bytes && gpu->cuda_bytes < total && total - gpu->cuda_bytes > kept)
+        kept = total - gpu->cuda_bytes;
+    kept = kept < total ? kept : 0;
+    gpu->total_bytes = total - kept;
+    gpu->free_bytes = figures->free_bytes;
+    gpu->used_bytes = figures->used_bytes > kept ? figures->used_bytes - kept : 0;
+    gpu->kept_bytes = kept;
+}
+
+void gpu_take_cuda_bytes(struct gpu *gpu, uint64_t bytes)
+{
+    gpu->cuda_bytes = bytes;
+    gpu_take_figures(gpu, &(struct gpu_figures){.total_bytes = gpu->total_bytes + gpu->kept_bytes,
+                                                .free_bytes = gpu->free_bytes,
+                                                .used_bytes = gpu->used_bytes + gpu->kept_bytes,
+                                                .kept_bytes = gpu->kept_bytes});
+}

@@ -40,6 +40,7 @@ struct nvml {
     nvmlReturn_t (*mig_most)(nvmlDevice_t, unsigned *);
     nvmlReturn_t (*mig_handle)(nvmlDevice_t, unsigned, nvmlDevice_t *);
     nvmlReturn_t (*pci_info)(nvmlDevice_t, nvmlPciInfo_t *);
+    nvmlReturn_t (*memory_v2)(nvmlDevice_t, nvmlMemory_v2_t *); /* NULL in drivers before 510 */
     nvmlReturn_t (*compute_capability)(nvmlDevice_t, int *major, int *minor);
     nvmlReturn_t (*utilisation)(nvmlDevice_t, nvmlUtilization_t *);
     nvmlReturn_t (*process_utilisation)(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *,
@@ -102,6 +103,7 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
         {"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_most},
         {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_handle},
         {"nvmlDeviceGetPciInfo_v3", &nvml->pci_info},
+        {"nvmlDeviceGetMemoryInfo_v2", &nvml->memory_v2},
         {"nvmlDeviceGetCudaComputeCapability", &nvml->compute_capability},
         {"nvmlDeviceGetUtilizationRates", &nvml->utilisation},
         {"nvmlDeviceGetProcessUtilization", &nvml->process_utilisation},
@@ -119,6 +121,26 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
     }
     *nvml_out = nvml;
     return 0;
+}
+
+/* Only the newer call tells what the driver keeps, and takes it off what is used. It is missing in older drivers, and
+ * under WSL it fails. */
+static nvmlReturn_t read_memory(const struct nvml *nvml, nvmlDevice_t device, struct gpu_figures *figures)
+{
+    nvmlMemory_v2_t now = {.version = NVML_MEMORY_V2};
+    nvmlMemory_t older;
+    if (nvml->memory_v2 && nvml->memory_v2(device, &now) == NVML_SUCCESS) {
+        *figures = (struct gpu_figures){.total_bytes = now.total,
+                                        .free_bytes = now.free,
+                                        .used_bytes = now.used + now.reserved,
+                                        .kept_bytes = now.reserved};
+        return NVML_SUCCESS;
+    }
+    nvmlReturn_t result = nvml->memory(device, &older);
+    if (result == NVML_SUCCESS)
+        *figures = (struct gpu_figures){
+            .total_bytes = older.total, .free_bytes = older.free, .used_bytes = older.used};
+    return result;
 }
 
 /* Fill in what is the same for a card and its instances. */
@@ -156,7 +178,6 @@ static void list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t
         return;
     }
     struct nvml_card *card = &list->cards[list->count];
-    nvmlMemory_t memory = {0};
     *card = (struct nvml_card){.index = index, .mig_index = mig_index};
     nvmlReturn_t result = nvml->uuid(device, card->uuid_text, sizeof(card->uuid_text));
     if (result == NVML_SUCCESS)
@@ -165,12 +186,11 @@ static void list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t
         note_failure(nvml, list, index, "name", result);
         return;
     }
-    result = nvml->memory(device, &memory);
+    result = read_memory(nvml, device, &card->memory);
     if (result != NVML_SUCCESS) {
         note_failure(nvml, list, index, "tell the memory of", result);
         return;
     }
-    card->total_bytes = memory.total;
     describe_card(nvml, whole, card);
     card->uuid_text[sizeof(card->uuid_text) - 1] = card->name[sizeof(card->name) - 1] = '\0';
     if (gpu_uuid_parse(card->uuid_text, card->uuid))
@@ -320,13 +340,9 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
     uint64_t from_ns = monotonic_ns();
     for (unsigned i = job->first_gpu; i <= job->last_gpu && i < nvml->device_count; i++) {
         struct nvml_sample *sample = &job->samples[i];
-        nvmlMemory_t memory;
-        if (nvml->memory(nvml->devices[i], &memory) != NVML_SUCCESS)
+        if (read_memory(nvml, nvml->devices[i], &sample->memory) != NVML_SUCCESS)
             continue;
         sample->ok = true;
-        sample->total_bytes = memory.total;
-        sample->free_bytes = memory.free;
-        sample->used_bytes = memory.used;
         refresh_load(nvml, nvml->devices[i], &nvml->loads[i]);
         sample->busy_percent = nvml->loads[i].busy_percent;
         sample->no_processes = "it has no list of processes";

@@ -7,6 +7,7 @@
 
 #include "cuda/nvml.h"
 #include "cuda/uuid.h"
+#include "daemon/gpu/card.h"
 #include "daemon/gpu/pids.h"
 #include "daemon/loop/worker.h"
 #include "ledger/ledger.h"
@@ -18,7 +19,7 @@ struct gpu_sampler;
 /* One GPU at one moment. */
 struct nvml_sample {
     bool ok;
-    uint64_t total_bytes, free_bytes, used_bytes;
+    struct gpu_figures memory;
     int busy_percent;               /* how much of its time; -1 where the driver does not say */
     struct nvml_process *processes; /* owned by the job */
     unsigned process_count;
@@ -37,7 +38,7 @@ struct nvml_card {
     char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
     char pci_address[NVML_PCI_ADDRESS_TEXT];       /* of the card, as sysfs has it; "": not known */
     char compute_capability[NVML_CAPABILITY_TEXT]; /* "9.0"; "": not known */
-    uint64_t total_bytes;
+    struct gpu_figures memory;
 };
 
 /* A job that samples the GPUs `first_gpu` to `last_gpu`, in the order of the list. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "daemon/gpu/card.h"
+#include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -116,9 +116,7 @@ static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_samp
     set_healthy(daemon, gpu, sample->ok, sample->ok ? "NVML answers again" : "NVML cannot say how it is");
     if (!sample->ok)
         return;
-    gpu->total_bytes = sample->total_bytes;
-    gpu->free_bytes = sample->free_bytes;
-    gpu->used_bytes = sample->used_bytes;
+    gpu_take_figures(gpu, &sample->memory);
     gpu->busy_percent = sample->busy_percent;
     gpu->no_processes = sample->no_processes;
     see_silence(gpu, sample);
@@ -337,7 +335,7 @@ static void on_listed(struct worker_job *worker_job)
         memcpy(gpu->name, list->cards[i].name, sizeof(gpu->name));
         memcpy(gpu->pci_address, list->cards[i].pci_address, sizeof(gpu->pci_address));
         memcpy(gpu->compute_capability, list->cards[i].compute_capability, sizeof(gpu->compute_capability));
-        gpu->total_bytes = list->cards[i].total_bytes;
+        gpu_take_figures(gpu, &list->cards[i].memory);
         gpu->healthy = true;
     }
     if (list->count == 0 && list->failure_count > 0)

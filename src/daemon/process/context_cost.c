@@ -27,8 +27,14 @@ struct context_measurement {
 
 void context_cost_keep(struct daemon *daemon, unsigned gpu, uint64_t bytes)
 {
+    if (!daemon->gpus[gpu].context_bytes)
+        context_cost_replace(daemon, gpu, bytes);
+}
+
+void context_cost_replace(struct daemon *daemon, unsigned gpu, uint64_t bytes)
+{
     /* A figure above what the card has cannot be right. */
-    if (bytes == 0 || bytes >= daemon->gpus[gpu].total_bytes || daemon->gpus[gpu].context_bytes)
+    if (bytes == 0 || bytes >= daemon->gpus[gpu].total_bytes)
         return;
     daemon->gpus[gpu].context_bytes = bytes;
     for (struct session *session = daemon->sessions; session; session = session->next)

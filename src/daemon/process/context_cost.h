@@ -14,6 +14,8 @@ struct process;
 
 /* Keep `bytes` as the cost on that GPU, unless the cost is known already. */
 void context_cost_keep(struct daemon *daemon, unsigned gpu, uint64_t bytes);
+/* The same, whether or not a cost is known. */
+void context_cost_replace(struct daemon *daemon, unsigned gpu, uint64_t bytes);
 
 /* Measure for `process`, on GPU `policy_gpu` of its session. `done` gets the cost, or 0 when it cannot be told within
  * 90 ms. False: without memory; `done` will not be called. At most one measurement at a time for a process. */

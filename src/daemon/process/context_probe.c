@@ -13,13 +13,15 @@
 #include <unistd.h>
 
 #include "cuda/driver.h"
-#include "daemon/gpu/card.h"
+#include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/process/context_cost.h"
 #include "daemon/process/driver_program.h"
+#include "daemon/session/policy.h"
+#include "daemon/session/session.h"
 
 /* A first context may make the kernel load the driver, and wake the card. */
 #define MAKE_USEC UINT64_C(15000000)
@@ -50,6 +52,8 @@ static void must(const char *call, CUresult result)
 int context_probe_run(const char *uuid, bool is_simulated)
 {
     char byte;
+    size_t free_bytes, total_bytes;
+    uint64_t told_bytes;
     struct error error;
     prctl(PR_SET_NAME, "gpuslice-probe");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -62,7 +66,7 @@ int context_probe_run(const char *uuid, bool is_simulated)
     CUdevice device;
     CUcontext context;
     CUresult (*initialise)(unsigned), (*get)(CUdevice *, int), (*retain)(CUcontext *, CUdevice),
-        (*set_current)(CUcontext), (*synchronise)(void);
+        (*set_current)(CUcontext), (*synchronise)(void), (*memory)(size_t *, size_t *);
     const struct {
         const char *name;
         void *place;
@@ -70,7 +74,8 @@ int context_probe_run(const char *uuid, bool is_simulated)
                    {"cuDeviceGet", &get},
                    {"cuDevicePrimaryCtxRetain", &retain},
                    {"cuCtxSetCurrent", &set_current},
-                   {"cuCtxSynchronize", &synchronise}};
+                   {"cuCtxSynchronize", &synchronise},
+                   {"cuMemGetInfo_v2", &memory}};
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         void *function = look_up(library, symbols[i].name);
         memcpy(symbols[i].place, &function, sizeof(function));
@@ -80,7 +85,9 @@ int context_probe_run(const char *uuid, bool is_simulated)
     must("cuDevicePrimaryCtxRetain", retain(&context, device));
     must("cuCtxSetCurrent", set_current(context));
     must("cuCtxSynchronize", synchronise());
-    if (write(STDOUT_FILENO, "", 1) != 1)
+    must("cuMemGetInfo", memory(&free_bytes, &total_bytes));
+    told_bytes = total_bytes;
+    if (write(STDOUT_FILENO, &told_bytes, sizeof(told_bytes)) != sizeof(told_bytes))
         return 1;
     return read(STDIN_FILENO, &byte, 1) == 0 ? 0 : 1;
 }
@@ -91,8 +98,9 @@ struct probe {
     unsigned gpu;
     pid_t pid; /* 0: none, or it has ended */
     int to, from;
-    bool is_ready; /* it has a context */
-    uint64_t before_bytes, cost_bytes;
+    bool is_ready;         /* it has a context */
+    uint64_t cuda_bytes;   /* the GPU's size, as it was told there */
+    uint64_t before_bytes; /* what was used of the GPU, and kept by the driver */
 };
 
 static int spawn(struct probe *probe, char *uuid, bool is_simulated)
@@ -127,10 +135,9 @@ static void await_contexts(struct probe *probes, unsigned count)
     for (unsigned i = 0; i < count; i++) {
         struct pollfd wanted = {.fd = probes[i].from, .events = POLLIN};
         uint64_t now = daemon_now_usec();
-        char byte;
-        probes[i].is_ready = probes[i].pid &&
-                             poll(&wanted, 1, now < end_usec ? (int)((end_usec - now) / 1000) : 0) > 0 &&
-                             read(probes[i].from, &byte, 1) == 1;
+        probes[i].is_ready =
+            probes[i].pid && poll(&wanted, 1, now < end_usec ? (int)((end_usec - now) / 1000) : 0) > 0 &&
+            read(probes[i].from, &probes[i].cuda_bytes, sizeof(uint64_t)) == sizeof(uint64_t);
     }
 }
 
@@ -174,7 +181,7 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
     struct seen *seen = argument;
     seen->is_over = true;
     seen->ok = sample->ok;
-    seen->device_bytes = sample->used_bytes;
+    seen->device_bytes = sample->memory.used_bytes;
     for (unsigned i = 0; i < sample->process_count; i++)
         if (sample->processes[i].pid == seen->pid)
             seen->process_bytes += sample->processes[i].used_bytes;
@@ -196,7 +203,21 @@ static struct seen look(struct daemon *daemon, unsigned gpu, pid_t pid)
     return seen;
 }
 
-static void learn(struct daemon *daemon, struct probe *probe)
+/* From here on programs can have as much of the GPU as CUDA says. */
+static void learn_size(struct daemon *daemon, const struct probe *probe)
+{
+    struct gpu *card = &daemon->gpus[probe->gpu];
+    uint64_t kept_bytes = card->kept_bytes;
+    gpu_take_cuda_bytes(card, probe->cuda_bytes);
+    if (card->kept_bytes == kept_bytes)
+        return;
+    log_info("GPU %s: the driver keeps %llu bytes for itself, and NVML says %llu", card->label,
+             (unsigned long long)card->kept_bytes, (unsigned long long)kept_bytes);
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        policy_publish(session);
+}
+
+static void learn_cost(struct daemon *daemon, struct probe *probe)
 {
     const struct gpu *card = &daemon->gpus[probe->gpu];
     struct seen seen = look(daemon, probe->gpu, probe->pid);
@@ -213,7 +234,7 @@ static void learn(struct daemon *daemon, struct probe *probe)
                  "rose by",
                  card->label);
     }
-    context_cost_keep(daemon, probe->gpu, is_listed ? seen.process_bytes : risen);
+    context_cost_replace(daemon, probe->gpu, is_listed ? seen.process_bytes : risen);
 }
 
 int context_probe_start(struct daemon *daemon, struct error *error)
@@ -222,9 +243,9 @@ int context_probe_start(struct daemon *daemon, struct error *error)
     unsigned count = 0;
     for (unsigned i = 0; probes && i < daemon->gpu_count; i++) {
         struct gpu *gpu = &daemon->gpus[i];
-        if (gpu->context_bytes)
+        if (gpu->context_bytes && gpu->cuda_bytes)
             continue;
-        probes[count] = (struct probe){.gpu = i, .before_bytes = gpu->used_bytes};
+        probes[count] = (struct probe){.gpu = i, .before_bytes = gpu->used_bytes + gpu->kept_bytes};
         int result = spawn(&probes[count], gpu->uuid_text, daemon->options.simulated);
         if (result == 0)
             count++;
@@ -234,8 +255,10 @@ int context_probe_start(struct daemon *daemon, struct error *error)
     }
     await_contexts(probes, count);
     for (unsigned i = 0; i < count; i++) {
-        if (probes[i].is_ready)
-            learn(daemon, &probes[i]);
+        if (probes[i].is_ready) {
+            learn_size(daemon, &probes[i]);
+            learn_cost(daemon, &probes[i]);
+        }
         end_probe(&probes[i]);
     }
     free(probes);

@@ -1,8 +1,9 @@
-/* context_probe.h - finds out what a context costs on each GPU, before a quota needs it.
+/* context_probe.h - finds out what a context costs on each GPU, and how large the GPU is for programs, before a quota needs it.
  *
- * probe   a process of ours that makes a context on one GPU, says so, and ends when its input does
+ * probe   a process of ours that makes a context on one GPU, says how much memory CUDA tells it the GPU has, and ends when
+ *         its input does
  *
- * The daemon starts a probe for each GPU whose cost it does not know, looks at what NVML shows for the probe, and ends it.
+ * The daemon starts a probe for each GPU of which it does not know both, looks at what NVML shows for the probe, and ends it.
  * So the first program of a session meets the same quota as the second. Where NVML has no figure for the process, the
  * daemon takes the rise of the whole GPU's figure, if the figure falls by as much again when the probe ends: then nothing
  * else changed it. If a probe fails, the cost is measured at a program's first context (context_cost.h). */

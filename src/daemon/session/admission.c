@@ -43,13 +43,26 @@ static uint64_t on_card(const struct admission_gpu *gpu, uint64_t limit_bytes, b
     return may_pass_card && limit_bytes > most ? most : limit_bytes;
 }
 
+#define KEPT_TEXT (UNITS_BYTES_TEXT + 64)
+
+/* What is said after the size of the GPU: that the card has more, which is the driver's. */
+static const char *format_kept(const struct admission_gpu *gpu, char text[static KEPT_TEXT])
+{
+    char kept[UNITS_BYTES_TEXT];
+    text[0] = '\0';
+    if (gpu->kept_bytes)
+        snprintf(text, KEPT_TEXT, " beside %s that the driver keeps for itself",
+                 units_format_bytes(gpu->kept_bytes, kept));
+    return text;
+}
+
 /* Without `error` no message is written, here and below: the queue plans hundreds of sessions in a row. */
 
 /* Whether `wanted_bytes` can be reserved on the GPU. */
 static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, struct error *error)
 {
     char wanted[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], reserved[UNITS_BYTES_TEXT],
-        left[UNITS_BYTES_TEXT], others[UNITS_BYTES_TEXT],
+        left[UNITS_BYTES_TEXT], others[UNITS_BYTES_TEXT], kept[KEPT_TEXT],
         outside[UNITS_BYTES_TEXT + 64] = "", stay[UNITS_BYTES_TEXT], staying[UNITS_BYTES_TEXT + 96] = "";
     uint64_t unreserved = left_on(gpu);
     if (wanted_bytes <= unreserved)
@@ -61,8 +74,8 @@ static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, s
     if (wanted_bytes > gpu->total_bytes)
         return error_set(error, EBUSY, "ERR_ADMISSION",
                          "%s (%" PRIu64 " bytes) is more than GPU %s has (%s, %" PRIu64
-                         " bytes); ask for less",
-                         wanted, wanted_bytes, gpu->label, total, gpu->total_bytes);
+                         " bytes)%s; ask for less",
+                         wanted, wanted_bytes, gpu->label, total, gpu->total_bytes, format_kept(gpu, kept));
     if (gpu->outside_bytes)
         snprintf(outside, sizeof(outside), " and processes in no session here hold %s",
                  units_format_bytes(gpu->outside_bytes, others));
@@ -73,10 +86,11 @@ static int check_bytes(const struct admission_gpu *gpu, uint64_t wanted_bytes, s
     return error_set(
         error, EBUSY, "ERR_ADMISSION",
         "%s (%" PRIu64
-        " bytes) does not fit on GPU %s: of %s, other sessions reserved %s%s%s, which leaves %s (%" PRIu64
+        " bytes) does not fit on GPU %s: of %s%s, other sessions reserved %s%s%s, which leaves %s (%" PRIu64
         " bytes); ask for less or release a session",
-        wanted, wanted_bytes, gpu->label, total, units_format_bytes(gpu->reserved_bytes, reserved), staying,
-        outside, units_format_bytes(unreserved, left), unreserved);
+        wanted, wanted_bytes, gpu->label, total, format_kept(gpu, kept),
+        units_format_bytes(gpu->reserved_bytes, reserved), staying, outside,
+        units_format_bytes(unreserved, left), unreserved);
 }
 
 /* Whether the largest of the others whose memory can leave would still fit beside one more context, which stays. */
@@ -193,8 +207,9 @@ static int check_hope(const struct admission_state *state, const struct session_
         if (!may_be_on || bytes <= state->gpus[i].total_bytes ||
             state->gpus[i].total_bytes <= largest.total_bytes)
             continue;
-        largest =
-            (struct admission_gpu){.label = state->gpus[i].label, .total_bytes = state->gpus[i].total_bytes};
+        largest = (struct admission_gpu){.label = state->gpus[i].label,
+                                         .total_bytes = state->gpus[i].total_bytes,
+                                         .kept_bytes = state->gpus[i].kept_bytes};
         wanted = bytes;
     }
     return check_bytes(&largest, wanted, error);

@@ -20,8 +20,9 @@ struct session_limit;
 
 /* One GPU. What "others" have leaves out the session that is being changed. */
 struct admission_gpu {
-    const char *label; /* what people call it */
-    uint64_t total_bytes;
+    const char *label;       /* what people call it */
+    uint64_t total_bytes;    /* what programs can have of it */
+    uint64_t kept_bytes;     /* what its driver keeps for itself besides */
     uint64_t reserved_bytes; /* reserved by others whose memory stays on the card */
     /* Of others whose memory can leave the card to make room for each other: the largest limit without its context.
      * `paged_bytes` is the same for sessions whose limits may pass the card, because the driver pages what does not

@@ -73,6 +73,7 @@ void promises_gather_none(const struct daemon *daemon, struct admission_state *s
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         state->gpus[i] = (struct admission_gpu){.label = daemon->gpus[i].label,
                                                 .total_bytes = daemon->gpus[i].total_bytes,
+                                                .kept_bytes = daemon->gpus[i].kept_bytes,
                                                 .context_bytes = daemon->gpus[i].context_bytes};
 }
 

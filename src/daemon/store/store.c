@@ -372,18 +372,19 @@ static void delete_processes(const struct session *session)
     submit(job);
 }
 
-static void put_context_cost(struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES], uint64_t bytes)
+static void put_context_cost(struct daemon *daemon, const struct gpu *gpu)
 {
     char text[GPU_UUID_TEXT];
     /* A simulated card's context cost is a setting in its environment, which may be different tomorrow. */
     if (daemon->options.simulated)
         return;
     struct store_job *job = job_make(daemon, NULL);
-    struct statement *put =
-        job_add(job, "INSERT OR REPLACE INTO context_costs(uuid, driver_version, bytes) VALUES(?,?,?)");
-    bind_text(put, gpu_uuid_format(uuid, text));
+    struct statement *put = job_add(
+        job, "INSERT OR REPLACE INTO context_costs(uuid, driver_version, bytes, cuda_bytes) VALUES(?,?,?,?)");
+    bind_text(put, gpu_uuid_format(gpu->uuid, text));
     bind_text(put, daemon->driver_version);
-    bind_number(put, (int64_t)bytes);
+    bind_number(put, (int64_t)gpu->context_bytes);
+    bind_number(put, (int64_t)gpu->cuda_bytes);
     submit(job);
 }
 
@@ -416,7 +417,7 @@ static void take(void *context, const struct change *change)
             delete_process(change->process);
         break;
     case CHANGE_CONTEXT_COST:
-        put_context_cost(store->daemon, change->gpu->uuid, change->bytes);
+        put_context_cost(store->daemon, change->gpu);
         break;
     default:
         break;

@@ -185,8 +185,8 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
 int store_load_context_costs(struct daemon *daemon, sqlite3 *database)
 {
     sqlite3_stmt *row;
-    int result = sqlite3_prepare_v2(database, "SELECT uuid, bytes FROM context_costs WHERE driver_version=?",
-                                    -1, &row, NULL);
+    int result = sqlite3_prepare_v2(
+        database, "SELECT uuid, bytes, cuda_bytes FROM context_costs WHERE driver_version=?", -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
     sqlite3_bind_text(row, 1, daemon->driver_version, -1, SQLITE_STATIC);
@@ -195,8 +195,11 @@ int store_load_context_costs(struct daemon *daemon, sqlite3 *database)
         uint8_t uuid[GPU_UUID_BYTES];
         copy_column(row, 0, text, sizeof(text));
         int gpu = gpu_uuid_parse(text, uuid) ? gpu_find_uuid(daemon, uuid) : -1;
-        if (gpu >= 0)
-            daemon->gpus[gpu].context_bytes = (uint64_t)sqlite3_column_int64(row, 1);
+        if (gpu < 0)
+            continue;
+        daemon->gpus[gpu].context_bytes = (uint64_t)sqlite3_column_int64(row, 1);
+        if (sqlite3_column_int64(row, 2))
+            gpu_take_cuda_bytes(&daemon->gpus[gpu], (uint64_t)sqlite3_column_int64(row, 2));
     }
     return sqlite3_finalize(row);
 }

@@ -33,9 +33,9 @@ static int begin_daemon(void **state)
 {
     daemon_state = (struct daemon){.options.simulated = true};
     LEAD(led->init_result = led->memory_result = NVML_SUCCESS; led->card_count = 1; led->total_bytes = 1000;
-         led->used_bytes = 0; led->is_partitioned = false; led->instances = 0; led->process_count = 0;
-         led->bytes_of_each = 0; led->on_processes = NULL; led->entry_bytes = 0;
-         led->processes_result = NVML_SUCCESS; led->lost_cards = led->busy_percent = 0);
+         led->used_bytes = led->kept_bytes = 0; led->kept_result = NVML_SUCCESS; led->is_partitioned = false;
+         led->instances = 0; led->process_count = 0; led->bytes_of_each = 0; led->on_processes = NULL;
+         led->entry_bytes = 0; led->processes_result = NVML_SUCCESS; led->lost_cards = led->busy_percent = 0);
     return sd_event_new(&daemon_state.loop) < 0 ? -1 : 0;
 }
 

@@ -121,6 +121,20 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
     return result;
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    nvmlMemory_t plain;
+    nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device, &plain);
+    if (memory->version != NVML_MEMORY_V2)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    memory->total = plain.total;
+    memory->reserved = led.kept_bytes;
+    memory->free = plain.free;
+    memory->used = plain.used - led.kept_bytes;
+    return led.kept_result ? led.kept_result : result;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                             nvmlProcessInfo_v2_t *processes);
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,

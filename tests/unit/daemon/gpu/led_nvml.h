@@ -17,6 +17,8 @@ struct led_nvml {
     unsigned instances;    /* a bit for each index at which every card has a MIG instance */
     char instance_handles[7];
     uint64_t total_bytes, used_bytes;
+    uint64_t kept_bytes;      /* of these, the driver's own */
+    nvmlReturn_t kept_result; /* of the call that tells them */
     unsigned first_pid, process_count;
     uint64_t bytes_of_each;
     unsigned entry_bytes; /* of a process in the list; 0: as documented */

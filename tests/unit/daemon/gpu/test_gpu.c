@@ -25,6 +25,47 @@ static void cards_are_listed_with_their_memory_and_processes(void **state)
     assert_int_equal(gpu->process_count, 1);
 }
 
+static void assert_memory(uint64_t total, uint64_t kept, uint64_t used, uint64_t free_bytes)
+{
+    const struct gpu *gpu = &daemon_state.gpus[0];
+    assert_int_equal(gpu->total_bytes, total);
+    assert_int_equal(gpu->kept_bytes, kept);
+    assert_int_equal(gpu->used_bytes, used);
+    assert_int_equal(gpu->free_bytes, free_bytes);
+}
+
+static void what_the_driver_keeps_is_not_for_programs(void **state)
+{
+    LEAD(led->used_bytes = 300; led->kept_bytes = 100);
+    start();
+    assert_memory(900, 100, 200, 700);
+    LEAD(led->used_bytes = 500);
+    refresh();
+    assert_memory(900, 100, 400, 500);
+}
+
+/* As with older drivers, under WSL, and where NVML says 0. */
+static void where_nvml_does_not_tell_what_the_driver_keeps_cuda_does(void **state)
+{
+    LEAD(led->used_bytes = 300; led->kept_bytes = 100; led->kept_result = NVML_ERROR_UNKNOWN);
+    start();
+    assert_memory(1000, 0, 300, 700);
+    gpu_take_cuda_bytes(&daemon_state.gpus[0], 900);
+    assert_memory(900, 100, 200, 700);
+    LEAD(led->kept_result = NVML_SUCCESS; led->kept_bytes = 0);
+    refresh();
+    assert_memory(900, 100, 200, 700);
+    LEAD(led->kept_bytes = 150); /* more than CUDA says: believed */
+    refresh();
+    assert_memory(850, 150, 150, 700);
+    LEAD(led->kept_bytes = 50); /* less */
+    refresh();
+    assert_memory(900, 100, 200, 700);
+    gpu_take_cuda_bytes(&daemon_state.gpus[0], 5000); /* cannot be */
+    refresh();
+    assert_memory(950, 50, 250, 700);
+}
+
 /* Drivers' entries have 16, 24 and 32 bytes, under the same name. */
 static void processes_are_read_whatever_their_entries_length(void **state)
 {
@@ -223,6 +264,9 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(cards_are_listed_with_their_memory_and_processes, begin_daemon,
                                         end_daemon),
+        cmocka_unit_test_setup_teardown(what_the_driver_keeps_is_not_for_programs, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(where_nvml_does_not_tell_what_the_driver_keeps_cuda_does,
+                                        begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(processes_are_read_whatever_their_entries_length, begin_daemon,
                                         end_daemon),
         cmocka_unit_test_setup_teardown(a_figure_that_is_absent_is_unknown, begin_daemon, end_daemon),

@@ -89,6 +89,23 @@ static void more_than_the_card_is_refused_as_such(void **state_unused)
     assert_non_null(strstr(error.message, "more than GPU 0 has"));
 }
 
+static void a_refusal_names_what_the_driver_keeps(void **state_unused)
+{
+    struct admission_state state = state_of(1);
+    struct session_request request = memory(5 * GIB);
+    struct admission admission;
+    struct error error = {0};
+    state.gpus[0].reserved_bytes = 4 * GIB;
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
+    assert_null(strstr(error.message, "driver"));
+    state.gpus[0].kept_bytes = GIB / 2;
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "of 8GiB beside 512MiB that the driver keeps for itself, other"));
+    request = memory(9 * GIB);
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "bytes) beside 512MiB that the driver keeps for itself; ask"));
+}
+
 static void one_larger_than_the_card_needs_no_more_room_than_that(void **state_unused)
 {
     struct admission_state state = state_of(1);
@@ -399,6 +416,7 @@ int main(void)
         cmocka_unit_test(one_byte_more_is_refused_with_the_numbers),
         cmocka_unit_test(what_processes_outside_hold_is_left_to_them),
         cmocka_unit_test(more_than_the_card_is_refused_as_such),
+        cmocka_unit_test(a_refusal_names_what_the_driver_keeps),
         cmocka_unit_test(one_larger_than_the_card_needs_no_more_room_than_that),
         cmocka_unit_test(contexts_stay_while_memory_is_away),
         cmocka_unit_test(minimum_shares_are_promised_up_to_the_whole),
