@@ -62,8 +62,9 @@ CUresult shared_handle_type_check(CUmemAllocationHandleType type)
 
 static struct file_of own_file(int fd)
 {
-    struct stat file = {0};
-    fstat(fd, &file);
+    struct stat file;
+    if (fstat(fd, &file) < 0)
+        file.st_ino = 0;
     return (struct file_of){.pid = (int32_t)getpid(), .fd = fd, .inode = (uint64_t)file.st_ino};
 }
 

@@ -349,7 +349,7 @@ static int connect_somewhere(const struct descriptor_place *place, int *fd_out)
 
 int descriptors_fetch(const struct descriptor_place *place)
 {
-    int fd, result = connect_somewhere(place, &fd);
+    int fd = -1, result = connect_somewhere(place, &fd);
     if (result < 0)
         return result;
     result = -ECONNREFUSED;

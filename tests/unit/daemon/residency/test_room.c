@@ -530,6 +530,8 @@ static void nobody_begins_to_leave_who_may_not_have_the_rest(void **state)
     assert_int_equal(member->evictions, 0);
     assert_int_equal(moves_standing(&member->session).state, MOVE_RESIDENT);
     assert_int_equal(moves_suspend(&member->session, &error), -EBUSY);
+}
+
 /* Ask again for room, as one who was told that there is, and found none. */
 static void ask_again(struct member *member, uint64_t bytes, uint32_t attempt)
 {
