@@ -78,38 +78,49 @@ const char *plugin_job_of(const struct plugin *plugin, const char *session)
     return strcmp(session + 6, job) == 0 ? session + 6 : NULL;
 }
 
-/* 0 also if the session does not exist. */
-static int release(struct client *client, const char *job, struct error *error)
+/* 0 also if the session does not exist. By ID: users call their own sessions as they like. */
+static int release(struct client *client, const char *session_id, struct error *error)
 {
-    char name[PLUGIN_JOB_TEXT + 8];
     struct error why = {0};
-    session_name(job, name);
-    int result = client_request_session(client, "DELETE", name, "?kill=true", NULL, NULL, &why);
+    int result = client_request_session(client, "DELETE", session_id, "?kill=true", NULL, NULL, &why);
     if (result == 0 || (why.code && strcmp(why.code, "ERR_SESSION_NOT_FOUND") == 0))
         return 0;
     return error_set(error, why.status, why.code, "%s", why.message);
 }
 
+/* The job whose session this is; NULL: it is none that the plug-in made. Only root makes managed sessions. */
+static const char *job_of(const struct plugin *plugin, const json_t *session)
+{
+    return json_is_true(json_object_get(session, "managed"))
+               ? plugin_job_of(plugin, session_text(session, "name"))
+               : NULL;
+}
+
 /* End the sessions of jobs that have left this node while nobody could end them, as when the node or the daemon was
  * down: those without a record and without programs. Programs that run are those of a job which is here, whatever has become
- * of its record. Stops when the daemon does not answer, which may have taken TIMEOUT_S. */
-static void end_orphans(const struct plugin *plugin, struct client *client)
+ * of its record. What an earlier prolog of `beginning` left is ended with its programs, as after a requeue. Stops when the
+ * daemon does not answer, which may have taken TIMEOUT_S. */
+static int end_orphans(const struct plugin *plugin, struct client *client, const char *beginning,
+                       struct error *error)
 {
     json_t *sessions = NULL;
     const json_t *session;
     size_t i;
-    int result = client_request(client, "GET", "/v1/sessions", NULL, &sessions, NULL);
+    int result = client_request(client, "GET", "/v1/sessions", NULL, &sessions, error);
     json_array_foreach(sessions, i, session)
     {
-        const char *job = plugin_job_of(plugin, session_text(session, "name"));
-        if (!job || record_exists(plugin, job))
-            continue;
-        result = client_request_session(client, "DELETE", session_text(session, "session_id"), "", NULL, NULL,
-                                        NULL);
-        if (result < 0 && result != -EREMOTEIO)
+        const char *job = job_of(plugin, session), *id = session_text(session, "session_id");
+        if (job && strcmp(job, beginning) == 0)
+            result = release(client, id, error);
+        else if (job && !record_exists(plugin, job))
+            result = client_request_session(client, "DELETE", id, "", NULL, NULL, error);
+        if (result == -EREMOTEIO && strcmp(job, beginning) != 0)
+            result = 0; /* programs run in it */
+        if (result < 0)
             break;
     }
     json_decref(sessions);
+    return result;
 }
 
 static int make_session(const struct plugin *plugin, const char *job, uid_t owner, const char *wish,
@@ -123,12 +134,11 @@ static int make_session(const struct plugin *plugin, const char *job, uid_t owne
     if (result == 0)
         result = open_client(plugin, &client, error);
     if (result == 0)
-        end_orphans(plugin, &client);
-    if (result == 0)
-        result = release(&client, job, error); /* from an earlier prolog, as after a requeue */
+        result = end_orphans(plugin, &client, job, error);
     if (result == 0) {
         json_object_set_new(body, "name", json_string(name));
         json_object_set_new(body, "owner_uid", json_integer(owner));
+        json_object_set_new(body, "managed", json_true());
         result = client_request(&client, "POST", "/v1/sessions", body, session, error);
     }
     client_close(&client);
@@ -169,10 +179,17 @@ int plugin_end_job(const struct plugin *plugin, const char *job, struct error *e
     struct client client = {.connection = {.fd = -1}};
     if (!record_exists(plugin, job))
         return 0;
-    int result = open_client(plugin, &client, error);
-    if (result == 0)
-        result = release(&client, job, error);
-    client_close(&client);
+    json_t *record = record_read(plugin, job);
+    const char *id = session_text(json_object_get(record, "environment"), "GPUSLICE_SESSION");
+    int result = 0;
+    /* Without an ID there is no session, or its making did not come to its end: the next prolog ends it. */
+    if (*id && strcmp(id, NO_SESSION) != 0) {
+        result = open_client(plugin, &client, error);
+        if (result == 0)
+            result = release(&client, id, error);
+        client_close(&client);
+    }
     record_remove(plugin, job);
+    json_decref(record);
     return result;
 }

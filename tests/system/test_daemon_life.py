@@ -186,7 +186,8 @@ def test_a_state_file_of_the_first_layout_is_brought_up_to_date(daemon):
     daemon.stop()
     with sqlite3.connect(daemon.state / "simulated" / "state.db") as state:
         for column in ("compute_min", "compute_max", "priority", "declared", "own_socket", "namespace", "pod", "container",
-                       "engine", "host_memory_bytes", "idle_suspend_seconds", "suspended", "kills_at_ttl", "wall_ahead_ms"):
+                       "engine", "host_memory_bytes", "idle_suspend_seconds", "suspended", "kills_at_ttl", "wall_ahead_ms",
+                       "managed"):
             state.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
         state.execute("ALTER TABLE processes DROP COLUMN wire_version")
         state.execute("ALTER TABLE context_costs DROP COLUMN cuda_bytes")

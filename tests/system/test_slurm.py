@@ -14,6 +14,7 @@ import tempfile
 import pytest
 
 from conftest import DEADLINE_S, IN_MEMORY, MIB, Daemon, Gpu, wait_for
+from test_daemon_api import as_user
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "sinfo", "munged")
 
@@ -434,6 +435,44 @@ def test_a_session_is_not_taken_for_one_of_a_job_that_has_left(slurm):
         job.communicate(timeout=60)
     assert [job.returncode for job in jobs] == [0, 0]
     assert slurm.daemon.request("DELETE", "/v1/sessions/slurm-1.other")[0] in (200, 204)
+
+
+def test_sessions_that_users_call_by_jobs_names_are_nothing_to_jobs(slurm, other_user):
+    """Neither root's nor another user's, nor one of the job's own user: all jobs start, and each leaves with its session."""
+    last = int(slurm.run("srun", "-w", "n1", "sh", "-c", "echo $SLURM_JOB_ID").stdout)
+    own = []
+    for job in range(last + 1, last + 9):
+        for uid in (0, other_user.pw_uid, other_user.pw_uid + 1000):
+            status, made = slurm.daemon.request("POST", "/v1/sessions", {"name": f"slurm-{job}.n1", "memory_bytes": MIB,
+                                                                         "owner_uid": uid})
+            assert status == 201, made
+            own.append(made["session_id"])
+    for _ in range(2):
+        result = slurm.run("srun", "-w", "n1", "--gpuslice=memory=900MiB,gpu=0", "echo", "started")
+        assert result.stdout == "started\n", (result, slurm.log())
+        wait_for(lambda: sorted(one["session_id"] for one in sessions(slurm)) == sorted(own), "the job's session alone to be gone")
+    for session in own:
+        assert slurm.daemon.request("DELETE", f"/v1/sessions/{session}")[0] == 204
+
+
+def test_a_jobs_user_cannot_change_its_session(slurm, other_user):
+    slurm.daemon.control_socket.chmod(0o666)
+    job = subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "-D", "/tmp", "--gpuslice=memory=64MiB", "sh", "-c",
+                            "echo started; exec cat"], env=slurm.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, cwd="/tmp", user=other_user.pw_uid, group=other_user.pw_gid,
+                           extra_groups=[])
+    assert job.stdout.readline() == "started\n"
+    (session,) = sessions(slurm)
+    path = f"/v1/sessions/{session['session_id']}"
+    assert session["managed"] and session["owner_uid"] == other_user.pw_uid
+
+    def change():
+        return [slurm.daemon.request("PATCH", path, {"name": "mine"})[0], slurm.daemon.request("DELETE", path)[0],
+                slurm.daemon.request("GET", path)[0], slurm.daemon.request("POST", "/v1/sessions", {"managed": True})[0]]
+    assert as_user(other_user.pw_uid, change) == [403, 403, 200, 403]
+    job.communicate(timeout=60)
+    assert job.returncode == 0
+    wait_for(lambda: sessions(slurm) == [], "its session to be gone")
 
 
 def test_programs_whose_jobs_record_is_lost_run_on(slurm, product):

@@ -236,6 +236,7 @@ json_t *api_session_head_json(const struct session *session)
     const char *when_full = when_full_name(session->when_full);
     json_object_set_new(json, "when_full", when_full ? json_string(when_full) : json_null());
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
+    json_object_set_new(json, "managed", json_boolean(session->is_managed));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
     json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));
     json_object_set_new(json, "namespace", label_json(session->labels.namespace));

@@ -258,6 +258,12 @@ static int parse_owner(const struct field *field, struct error *error)
     return 0;
 }
 
+static int parse_managed(const struct field *field, struct error *error)
+{
+    field->request->is_managed = json_is_true(field->value);
+    return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
+}
+
 static int parse_run(const struct field *field, struct error *error)
 {
     const char *text = json_string_value(field->value);
@@ -306,6 +312,7 @@ static const struct {
     {"pod", false, parse_pod},
     {"container", false, parse_container},
     {"owner_uid", true, parse_owner},
+    {"managed", true, parse_managed},
     {"token", true, parse_token},
     {"run", true, parse_run},
     {"wait", true, parse_wait},

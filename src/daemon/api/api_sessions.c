@@ -70,6 +70,12 @@ static void create(struct http_request *request, struct session_request *wanted)
         http_reply_error(request, &error);
         return;
     }
+    if (wanted->is_managed && request->peer.uid != 0) {
+        error_set(&error, EACCES, "ERR_FORBIDDEN",
+                  "only root makes sessions that their owners cannot change; leave 'managed' out");
+        http_reply_error(request, &error);
+        return;
+    }
     if (!wanted->has_owner)
         wanted->owner = request->peer.uid;
     admit_apply_defaults(request->daemon, wanted);
@@ -257,6 +263,18 @@ static void on_changed(void *argument, int result, const char *message)
         api_reply_session(request, 200, session);
 }
 
+/* Whether who asks may change and release the session. */
+static int check_free(const struct http_request *request, const struct session *session, struct error *error)
+{
+    if (session->is_managed && request->peer.uid != 0)
+        return error_set(
+            error, EPERM, "ERR_FORBIDDEN",
+            "session '%s' was made by root for its owner's use; only root changes or releases it, as the "
+            "epilog of a job of Slurm does",
+            session->name);
+    return declared_check_free(session, error);
+}
+
 void api_change_session(struct http_request *request, const char *id)
 {
     struct session *session = find_session(request, id);
@@ -265,7 +283,7 @@ void api_change_session(struct http_request *request, const char *id)
     json_t *document;
     if (!session)
         return;
-    int result = declared_check_free(session, &error);
+    int result = check_free(request, session, &error);
     if (result == 0)
         result = api_parse_session(request->daemon, request->body, request->body_bytes, false, &document,
                                    &wanted, &error);
@@ -367,7 +385,7 @@ void api_release_session(struct http_request *request, const char *id)
     struct error error;
     if (!session)
         return;
-    if (declared_check_free(session, &error) < 0) {
+    if (check_free(request, session, &error) < 0) {
         http_reply_error(request, &error);
         return;
     }

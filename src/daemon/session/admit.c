@@ -136,7 +136,9 @@ static int check_asker(const struct daemon *daemon, const struct session_request
     if (request->owner == UID_OVERFLOW)
         return error_set(error, EACCES, "ERR_FORBIDDEN",
                          "uid %d stands for users unknown here and can own nothing", UID_OVERFLOW);
-    int result = request->name ? session_check_name(daemon, request->owner, request->name, NULL, error) : 0;
+    int result = request->name ? session_check_name(daemon, request->owner, request->is_managed,
+                                                    request->name, NULL, error)
+                               : 0;
     if (result == 0 && request->run_pid)
         result = user_check(daemon, request->owner, USER_RUNNER, error);
     return result;
@@ -300,8 +302,9 @@ int admit_change(struct session *session, const struct session_request *request,
                          "session %s has expired and cannot be changed: it ends with its last process; make "
                          "another",
                          session->id);
-    int result =
-        request->name ? session_check_name(daemon, session->owner, request->name, session, error) : 0;
+    int result = request->name ? session_check_name(daemon, session->owner, session->is_managed,
+                                                    request->name, session, error)
+                               : 0;
     if (result == 0)
         result = check_moves(request, session->engine, error);
     if (result == 0)

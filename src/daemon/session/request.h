@@ -51,6 +51,7 @@ struct session_request {
     uint64_t idle_suspend_seconds;          /* 0: never */
     bool is_declared;                       /* made for sessions.conf: no ceiling applies */
     bool wait;                              /* queue it if there is no room now */
+    bool is_managed;                        /* only root changes and releases it */
     const char *token;                      /* what its programs attach with; NULL: a random one */
     /* The session ends with process run_pid; without, that process is watched only while the session is queued. */
     bool run;

@@ -64,6 +64,7 @@ struct session {
     bool has_ended;                 /* out of all lists; freed when the loop's round is over */
     struct round_task look, burial; /* run at the end of the loop's round (session_life.c) */
     bool is_declared;               /* by sessions.conf, which alone may change it (declared.h) */
+    bool is_managed; /* root made it for a job of its owner, who uses it and cannot change it */
     int64_t created_at, updated_at; /* seconds since 1970 */
     int64_t expires_at_ms;          /* by the machine's time (clocks.h); 0: never */
     uint64_t ttl_seconds;           /* counted from its admission; 0: no end */
@@ -103,6 +104,7 @@ struct session {
     unsigned orphan_count;
     uint64_t refused_before;          /* requests refused to processes that have gone */
     uint64_t refused_told;            /* events.c: how many refused requests events have told of */
+    uint64_t undrained_usec;          /* since when its work does not drain; 0: it does */
     uint64_t told_usec[CHANGE_KINDS]; /* events.c: when each kind was last told of; 0: never */
     bool broken_is_logged;
 };

@@ -90,8 +90,8 @@ int session_find(const struct daemon *daemon, uid_t uid, const char *text, struc
     return result;
 }
 
-int session_check_name(const struct daemon *daemon, uid_t owner, const char *name, const struct session *self,
-                       struct error *error)
+int session_check_name(const struct daemon *daemon, uid_t owner, bool is_managed, const char *name,
+                       const struct session *self, struct error *error)
 {
     if (!identity_may_be_given(name))
         return error_set(
@@ -100,7 +100,8 @@ int session_check_name(const struct daemon *daemon, uid_t owner, const char *nam
             "begin",
             name);
     for (const struct session *session = daemon->sessions; session; session = session->next)
-        if (session != self && session->owner == owner && strcmp(session->name, name) == 0)
+        if (session != self && session->owner == owner && session->is_managed == is_managed &&
+            strcmp(session->name, name) == 0)
             return error_set(error, EEXIST, "ERR_NAME_TAKEN",
                              "session %s is called '%s' already; choose another name or release it",
                              session->id, name);

@@ -260,6 +260,7 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     name_session(session, request->name, request->token);
     session->created_at = session->updated_at = time(NULL);
     session->is_declared = request->is_declared;
+    session->is_managed = request->is_managed;
     session->ttl_seconds = request->ttl_seconds;
     session->kills_at_ttl = request->kills_at_ttl;
     session->has_own_socket = request->own_socket;

@@ -27,7 +27,7 @@
 #include "daemon/store/store_reserve.h"
 
 #define STOP_SECONDS 30
-#define VALUES_MAX 24 /* per statement */
+#define VALUES_MAX 25 /* per statement */
 
 struct store {
     struct daemon *daemon;
@@ -278,7 +278,7 @@ static void put_session(const struct session *session, bool is_new)
         "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
         " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
         " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl,"
-        " wall_ahead_ms) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
+        " wall_ahead_ms, managed) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
         "ON CONFLICT(id) DO UPDATE SET name=excluded.name, expired=excluded.expired, "
         "updated_at=excluded.updated_at,"
         " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
@@ -313,6 +313,7 @@ static void put_session(const struct session *session, bool is_new)
     bind_number(put, session->is_suspended | (session->is_checkpointing ? STORE_CHECKPOINTING : 0));
     bind_number(put, session->kills_at_ttl);
     bind_number(put, ahead_ms);
+    bind_number(put, session->is_managed);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         struct statement *gpu =

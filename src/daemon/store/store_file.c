@@ -16,7 +16,7 @@
 /* The layout's number is SQLite's user_version; 0 is a new file. Since STORE_LAYOUT_OLDEST only columns with defaults
  * were added, so daemons from that layout on can use a file of STORE_LAYOUT too: they find STORE_LAYOUT_OLDEST in
  * `meta`. */
-#define STORE_LAYOUT 9
+#define STORE_LAYOUT 10
 #define STORE_LAYOUT_OLDEST 3
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -31,7 +31,7 @@ static const char schema[] =
     " container TEXT NOT NULL DEFAULT '', engine INTEGER NOT NULL DEFAULT 0,"
     " host_memory_bytes INTEGER NOT NULL DEFAULT 0, idle_suspend_seconds INTEGER NOT NULL DEFAULT 0,"
     " suspended INTEGER NOT NULL DEFAULT 0, kills_at_ttl INTEGER NOT NULL DEFAULT 0,"
-    " wall_ahead_ms INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    " wall_ahead_ms INTEGER NOT NULL DEFAULT 0, managed INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
@@ -61,6 +61,7 @@ static const char *const migrations[STORE_LAYOUT] = {
     [6] = "ALTER TABLE sessions ADD COLUMN kills_at_ttl INTEGER NOT NULL DEFAULT 0;",
     [7] = "ALTER TABLE sessions ADD COLUMN wall_ahead_ms INTEGER NOT NULL DEFAULT 0;",
     [8] = "ALTER TABLE context_costs ADD COLUMN cuda_bytes INTEGER NOT NULL DEFAULT 0;",
+    [9] = "ALTER TABLE sessions ADD COLUMN managed INTEGER NOT NULL DEFAULT 0;",
     [2] = "ALTER TABLE processes ADD COLUMN wire_version INTEGER NOT NULL DEFAULT 0;",
 };
 

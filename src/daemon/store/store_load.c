@@ -142,6 +142,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     session->is_suspended = sqlite3_column_int(row, 21) & ~STORE_CHECKPOINTING;
     session->is_checkpointing = sqlite3_column_int(row, 21) & STORE_CHECKPOINTING;
     session->kills_at_ttl = sqlite3_column_int(row, 22);
+    session->is_managed = sqlite3_column_int(row, 24);
     if (identity_is_id(session->id) && identity_is_valid(session->name) && *session->token &&
         is_plain_text(session->token))
         return true;
@@ -158,7 +159,7 @@ int store_load_sessions(sqlite3 *database, struct loaded_session **list)
         "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
         " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
         " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl,"
-        " wall_ahead_ms FROM sessions ORDER BY created_at, id",
+        " wall_ahead_ms, managed FROM sessions ORDER BY created_at, id",
         -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
