@@ -335,6 +335,18 @@ static void import_memory(void)
     imported.address = mapped(imported.handle);
 }
 
+static CUexternalMemory external;
+
+/* Another API's memory. */
+static void import_external(void)
+{
+    int fd = memfd_create("other API", 0);
+    assert_int_equal(ftruncate(fd, BYTES), 0);
+    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC memory = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd, .size = BYTES};
+    assert_int_equal(cuImportExternalMemory(&external, &memory), CUDA_SUCCESS);
+}
+
 /* Rows that the tests above and those of pools have seen are not here. */
 static void what_cannot_move_counts_by_its_reason(void **state)
 {
@@ -342,9 +354,9 @@ static void what_cannot_move_counts_by_its_reason(void **state)
         enum wire_stays why;
         void (*make)(void);
     } rows[] = {
-        {WIRE_STAYS_MANAGED, take_managed},   {WIRE_STAYS_ARRAY, take_array},
-        {WIRE_STAYS_CONTEXT, set_limit},      {WIRE_STAYS_GRAPH, launch_graph},
-        {WIRE_STAYS_IMPORTED, import_memory},
+        {WIRE_STAYS_MANAGED, take_managed}, {WIRE_STAYS_ARRAY, take_array},
+        {WIRE_STAYS_CONTEXT, set_limit},    {WIRE_STAYS_GRAPH, launch_graph},
+        {WIRE_STAYS_JOINT, import_memory},  {WIRE_STAYS_IMPORTED, import_external},
     };
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct agent_memory before, memory;
@@ -357,6 +369,7 @@ static void what_cannot_move_counts_by_its_reason(void **state)
     assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
     assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
     assert_int_equal(cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
+    assert_int_equal(cuDestroyExternalMemory(external), CUDA_SUCCESS);
     end(imported);
     end(exported);
 }
