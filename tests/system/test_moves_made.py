@@ -163,6 +163,7 @@ def test_an_exported_pool_s_memory_stays_and_what_was_taken_before_goes_to_impor
         assert importer.do("look", thing, 0) == [OK, value] and importer.do("look", thing, size - 1) == [OK, value]
     used = SIZE + 2 * MIB + 4 * MIB
     wait_for(lambda: daemon.session("moves")["used_bytes"] == used, "it to be charged once")
+    wait_for(lambda: daemon.session("moves")["movable_bytes"] == 0, "none of it to count as movable")
     daemon.cli("suspend", "moves", check=False)
     shown = daemon.session("moves")
     assert (shown["evicted_bytes"], shown["unmovable_bytes"]) == (0, used)

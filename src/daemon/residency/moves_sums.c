@@ -74,16 +74,13 @@ uint64_t moves_stay_bytes(const struct session *session)
 }
 
 /* What of a slot cannot move. A process that has said nothing yet has a context on each GPU that it uses, and no more that is
- * known. What several processes hold is charged to no slot. */
+ * known. */
 static uint64_t stays_of(const struct process *process)
 {
     const struct session *session = process->session;
-    uint64_t stays[WIRE_STAYS_COUNT], sum = 0;
-    if (process->move && process->move->has_said) {
-        memcpy(stays, process->move->now.stays_bytes, sizeof(stays));
-        stays[WIRE_STAYS_JOINT] = stays[WIRE_STAYS_EXPORTED] = 0;
-        return wire_stays_sum(stays);
-    }
+    uint64_t sum = 0;
+    if (process->move && process->move->has_said)
+        return wire_stays_sum(process->move->now.stays_bytes);
     for (unsigned i = 0; i < session->gpu_count; i++)
         if (session->gpus[i].gpu >= 0)
             sum += moves_at_most(ledger_slot_bytes(session->ledger.usage, process->slot, i),
@@ -91,7 +88,8 @@ static uint64_t stays_of(const struct process *process)
     return sum;
 }
 
-/* Processes tell a while later what they have allocated; the ledger knows it at once. */
+/* Processes tell a while later what they have allocated; the ledger knows it at once. What several processes hold is charged to
+ * no slot, and its first holder says that it stays. An export need not be of that kind: it may be charged to its maker alone. */
 uint64_t moves_movable_bytes(const struct session *session)
 {
     uint64_t sum = 0;
@@ -100,7 +98,7 @@ uint64_t moves_movable_bytes(const struct session *session)
     for (const struct process *process = session->processes; process; process = process->next) {
         uint64_t stay = stays_of(process), charged = 0;
         for (unsigned i = 0; i < session->gpu_count; i++)
-            charged = add(charged, ledger_slot_bytes(session->ledger.usage, process->slot, i));
+            charged = add(charged, ledger_slot_shown_bytes(session->ledger.usage, process->slot, i));
         sum = add(sum, charged > stay ? charged - stay : 0);
     }
     bool is_resident = !session->move || session->move->state == MOVE_RESIDENT;
