@@ -8,7 +8,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/names.h"
 #include "config/ini.h"
+
+/* The sections that are there once, by their number. */
+static const char *const single_sections[CONFIG_CEILING] = {"daemon", "defaults", "scheduler"};
 
 /* --- Entries --------------------------------------------------------------------------------------- */
 
@@ -46,19 +50,19 @@ static struct config_entry *find_entry(const struct config *config, const struct
     return NULL;
 }
 
-/* The struct that holds a key of [daemon] or [defaults]. */
+/* The struct that holds a key of a section that is there once. */
 static void *section_of(struct config *config, const struct config_key *key)
 {
-    return key->section == CONFIG_DAEMON ? (void *)&config->daemon : (void *)&config->defaults;
+    void *const structs[CONFIG_CEILING] = {&config->daemon, &config->defaults, &config->scheduler};
+    return structs[key->section];
 }
 
 static int set_standards(struct config *config, struct error *error)
 {
     for (const struct config_key *key = config_keys; key->name; key++) {
-        if (key->section != CONFIG_DAEMON && key->section != CONFIG_DEFAULTS)
+        if (key->section >= CONFIG_CEILING)
             continue;
-        struct config_entry *entry =
-            add_entry(config, key, key->section == CONFIG_DAEMON ? "daemon" : "defaults");
+        struct config_entry *entry = add_entry(config, key, single_sections[key->section]);
         if (!entry)
             return error_set_errno(error, ENOMEM, "cannot keep the settings");
         set_entry(entry, key->standard, CONFIG_BY_DEFAULT, 0);
@@ -76,7 +80,7 @@ struct reading {
     struct config *config;
     enum config_section section;
     struct config_ceiling *ceiling;
-    bool has_daemon, has_defaults;
+    bool has[CONFIG_CEILING];
 };
 
 static int add_ceiling(struct config *config, const char *section, unsigned line,
@@ -113,13 +117,12 @@ static int add_ceiling(struct config *config, const char *section, unsigned line
 static int begin_section(struct reading *reading, const struct ini_entry *entry, struct error *error)
 {
     const char *name = entry->section;
-    bool is_daemon = strcmp(name, "daemon") == 0;
-    if (is_daemon || strcmp(name, "defaults") == 0) {
-        bool *has = is_daemon ? &reading->has_daemon : &reading->has_defaults;
-        if (*has)
+    int single = names_find(single_sections, CONFIG_CEILING, name);
+    if (single >= 0) {
+        if (reading->has[single])
             return error_set(error, EINVAL, NULL, "[%s] is there twice", name);
-        *has = true;
-        reading->section = is_daemon ? CONFIG_DAEMON : CONFIG_DEFAULTS;
+        reading->has[single] = true;
+        reading->section = (enum config_section)single;
         return 0;
     }
     reading->section = CONFIG_CEILING;
@@ -127,7 +130,8 @@ static int begin_section(struct reading *reading, const struct ini_entry *entry,
         return add_ceiling(reading->config, name, entry->line, &reading->ceiling, error);
     return error_set(
         error, EINVAL, NULL,
-        "the section [%.80s] does not exist; expected [daemon], [defaults], [user:NAME] or [group:NAME]",
+        "the section [%.80s] does not exist; expected [daemon], [defaults], [scheduler], [user:NAME] or "
+        "[group:NAME]",
         name);
 }
 
@@ -191,8 +195,7 @@ static int set_over(struct config *config, const struct config_key *key, const c
     if (config_key_set(key, section_of(config, key), value, &cause) < 0)
         return error_set(error, cause.status, NULL, "%s: %s",
                          origin == CONFIG_BY_OPTION ? key->option : key->environment, cause.message);
-    set_entry(find_entry(config, key, key->section == CONFIG_DAEMON ? "daemon" : "defaults"), value, origin,
-              0);
+    set_entry(find_entry(config, key, single_sections[key->section]), value, origin, 0);
     return 0;
 }
 
@@ -254,7 +257,7 @@ int config_load_file(struct config *config, const char *path, struct error *erro
 int config_carry_over(struct config *next, const struct config *now, struct error *error)
 {
     /* Both begin with the same entries, those of set_standards(). Entries of ceilings follow, and differ. */
-    for (size_t i = 0; i < now->entry_count && now->entries[i].key->section <= CONFIG_DEFAULTS; i++) {
+    for (size_t i = 0; i < now->entry_count && now->entries[i].key->section < CONFIG_CEILING; i++) {
         const struct config_entry *old = &now->entries[i];
         struct config_entry *entry = &next->entries[i];
         bool is_same =

@@ -32,7 +32,8 @@
 
 /* --- Keys ------------------------------------------------------------------------------------------ */
 
-enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_CEILING, CONFIG_SESSION };
+/* Those before CONFIG_CEILING are there once. */
+enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_SCHEDULER, CONFIG_CEILING, CONFIG_SESSION };
 
 /* How a value is written and stored. */
 enum config_kind {
@@ -108,6 +109,10 @@ struct config_defaults {
     uint64_t host_memory_bytes;    /* 0: as much as there is */
 };
 
+struct config_scheduler {
+    uint64_t stop_undrainable_seconds; /* 0: never */
+};
+
 /* A value that the section does not give is the greatest of its type (PRIORITY_COUNT). */
 struct config_ceiling {
     bool is_group;
@@ -136,9 +141,10 @@ struct config {
     bool is_there; /* the file exists */
     struct config_daemon daemon;
     struct config_defaults defaults;
+    struct config_scheduler scheduler;
     struct config_ceiling *ceilings;
     size_t ceiling_count;
-    /* first one for each key of [daemon] and [defaults], then those of ceilings */
+    /* first one for each key of [daemon], [defaults] and [scheduler], then those of ceilings */
     struct config_entry *entries;
     size_t entry_count;
 };

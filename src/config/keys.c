@@ -12,6 +12,7 @@
 
 #define STRUCT_DAEMON struct config_daemon
 #define STRUCT_DEFAULTS struct config_defaults
+#define STRUCT_SCHEDULER struct config_scheduler
 #define STRUCT_CEILING struct config_ceiling
 #define STRUCT_SESSION struct config_session
 

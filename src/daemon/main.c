@@ -40,6 +40,7 @@
 #include "daemon/process/reaper.h"
 #include "daemon/process/release.h"
 #include "daemon/process/uncovered.h"
+#include "daemon/process/undrainable.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/checkpoint_run.h"
 #include "daemon/residency/moves.h"
@@ -300,6 +301,7 @@ static int start_parts(struct daemon *daemon, struct error *error)
         user_names_start,
         reaper_start,
         uncovered_start,
+        undrainable_start,
         metrics_file_start,
     };
     int result = 0;
@@ -383,6 +385,7 @@ static void stop(struct program *program)
     audit_stop(daemon);
     events_stop(daemon);
     uncovered_stop(daemon);
+    undrainable_stop(daemon);
     user_names_stop(daemon);
     history_stop(daemon);
     api_follow_stop(daemon);

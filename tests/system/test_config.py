@@ -118,7 +118,7 @@ def test_a_ceiling_can_be_taken_out(make_daemon):
 
     def sections():
         return {v["section"] for v in json.loads(daemon.cli("config", "--json").stdout)["values"]}
-    wait_for(lambda: sections() == {"daemon", "defaults"}, "the ceiling to go")
+    wait_for(lambda: sections() == {"daemon", "defaults", "scheduler"}, "the ceiling to go")
     assert daemon.process.poll() is None and problems(daemon) == []
 
 

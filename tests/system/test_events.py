@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from attacks import attack
 from attach_client import DRAINED, UNDRAINED, Child, Client
 from conftest import DEADLINE_S, GIB, MIB, wait_for
 from test_daemon_api import as_user
@@ -382,6 +383,37 @@ def test_a_holder_that_does_not_answer_is_told_to_its_owner(daemon):
     told = wait_for(lambda: [e for e in kept(daemon) if e["kind"] == "lease.overrun"], "it to be told")
     assert [event["name"] for event in told] == ["a"] and 0.1 < told[0]["seconds"] < 10
     assert "a process did not give the GPU back in time" in daemon.cli("events").stdout
+
+
+def never_drain(say, daemon):
+    """As a program whose kernel does not end."""
+    party = Party(daemon, "endless", compute="50%..100%")
+    lease, _ = party.begin().granted()
+    say(1)
+    while True:
+        assert party.revoked() == lease
+        party.agent.give_back(lease, busy_ns=10**9, outcome=UNDRAINED)
+        lease, _ = party.granted()
+
+
+@pytest.mark.parametrize("bound", ["", "stop-undrainable = 1s"], ids=["not asked for", "asked for"])
+def test_programs_whose_work_does_not_drain_are_ended_where_that_is_asked_for(make_daemon, bound):
+    daemon = make_daemon()
+    daemon.config.mkdir(parents=True)
+    (daemon.config / "gpuslice.conf").write_text(f"[scheduler]\n{bound}\n")
+    daemon.start()
+    with attack(never_drain, daemon, uid=os.getuid()):
+        other = Party(daemon, "other", compute="50%..100%").begin()
+        other.granted()
+        wait_for(lambda: "lease.undrained" in kinds(kept(daemon), "endless"), "it to be told")
+        if bound:
+            wait_for(lambda: "session.ended" in kinds(kept(daemon), "endless"), "the session to end")
+            (event,) = [event for event in kept(daemon) if event["kind"] == "session.ending"]
+            assert event["message"].startswith("its work has not left the GPU for longer than stop-undrainable allows: its 1 process")
+        else:
+            wait_for(lambda: "lease.undrainable" in kinds(kept(daemon), "endless"), "it to be told again")
+            assert "session.ending" not in kinds(kept(daemon)) and daemon.session("endless")["processes"]
+    assert daemon.session("other")["processes"]
 
 
 def test_work_that_does_not_drain_is_told_and_that_it_has(daemon):

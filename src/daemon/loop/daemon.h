@@ -100,6 +100,7 @@ struct daemon {
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
     struct user_names *user_names;    /* for people who read answers */
+    struct observer *undrainable;     /* undrainable.h */
     struct uncovered *uncovered;      /* NULL: this is not a system daemon */
     struct history *history;          /* NULL: no history is kept */
     struct waiters *waiters;          /* HTTP requests that wait for a place in the queue */

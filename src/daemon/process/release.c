@@ -100,25 +100,31 @@ int release_begin(struct session *session, uid_t uid, release_done done, void *a
     return 0;
 }
 
+void release_end_processes(struct session *session, const char *why)
+{
+    struct error error;
+    if (!session->processes || session->release)
+        return;
+    if (begin(session, NULL, NULL, &error) < 0) {
+        log_error("session %s: %s, and its processes run on: %s", session->id, why, error.message);
+        return;
+    }
+    const char *plural = session->process_count == 1 ? "" : "es";
+    log_info("session %s '%s': %s, and its %u process%s get SIGTERM", session->id, session->name, why,
+             session->process_count, plural);
+    change_publish(session->daemon, &(struct change){CHANGE_SESSION_ENDING, .session = session},
+                   "%s: its %u process%s get SIGTERM, and after %u s SIGKILL", why, session->process_count,
+                   plural, (unsigned)(PATIENCE_USEC / 1000000));
+    signal_all(session, SIGTERM);
+}
+
 /* --- Its time is over ------------------------------------------------------------------------------ */
 
 static void end_expired(struct session *session)
 {
-    struct error error;
     bool is_time_over = session->state == SESSION_EXPIRED && session->expires_at_ms;
-    if (!is_time_over || !session->kills_at_ttl || !session->processes || session->release)
-        return;
-    if (begin(session, NULL, NULL, &error) < 0) {
-        log_error("session %s has expired, and its processes run on: %s", session->id, error.message);
-        return;
-    }
-    const char *plural = session->process_count == 1 ? "" : "es";
-    log_info("session %s '%s': its time is over, and its %u process%s get SIGTERM", session->id,
-             session->name, session->process_count, plural);
-    change_publish(session->daemon, &(struct change){CHANGE_SESSION_ENDING, .session = session},
-                   "its time is over: its %u process%s get SIGTERM, and after %u s SIGKILL",
-                   session->process_count, plural, (unsigned)(PATIENCE_USEC / 1000000));
-    signal_all(session, SIGTERM);
+    if (is_time_over && session->kills_at_ttl)
+        release_end_processes(session, "its time is over");
 }
 
 int release_go_on(struct daemon *daemon, struct error *error)

@@ -19,6 +19,9 @@ typedef void (*release_done)(void *argument, const struct error *why);
  * withstood SIGKILL for 5 s, or when the daemon stops before that. On failure it is never called. */
 int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error);
 
+/* The same because of the session itself, which nobody has released; `why` goes into the log and the event. */
+void release_end_processes(struct session *session, const char *why);
+
 /* End the processes of restored sessions that have expired. Call once, when the state file has been read. */
 int release_go_on(struct daemon *daemon, struct error *error);
 
