@@ -1,8 +1,13 @@
 """The gallery of frameworks' allocators (tests/frameworks): what each of its programs is, and how it is led."""
+import os
 import subprocess
 from typing import NamedTuple
 
-from conftest import MIB
+import pytest
+
+from conftest import MIB, has_words
+
+ANSWERS_S = 30
 
 WANTED_MIB = 64
 # What a program says that it holds, by why that does not leave the card (src/wire/stays.def). "memory" leaves, "pinned" is the host's.
@@ -63,10 +68,22 @@ class Program:
     def __init__(self, process):
         self.process = process
         self.lines = []
+        self.unread = b""
+
+    def read_line(self):
+        while b"\n" not in self.unread:
+            if not has_words(self.process.stdout, ANSWERS_S):
+                pytest.fail(f"no point was reached in {ANSWERS_S} s after {self.lines}")
+            more = os.read(self.process.stdout.fileno(), 4096)
+            if not more:
+                return ""
+            self.unread += more
+        line, _, self.unread = self.unread.partition(b"\n")
+        return line.decode()
 
     def read(self):
         """The next Point, or None at the end."""
-        line = self.process.stdout.readline().strip()
+        line = self.read_line()
         if line:
             self.lines.append(line)
         if not line.startswith("at "):
