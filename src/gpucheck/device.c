@@ -48,6 +48,7 @@ void check_driver(const struct check *check)
     };
     int version, count, value;
     size_t total;
+    uint64_t nvml_total;
     char name[128];
     const char *reason = driver_open(DRIVER_BY_DLSYM);
     if (reason)
@@ -64,7 +65,10 @@ void check_driver(const struct check *check)
     figure_text("uuid", "%s", nvml_uuid());
     must(cuDeviceTotalMem_v2(&total, 0));
     figure("total_memory", (double)total, "bytes");
-    figure("nvml_total_memory", (double)nvml_total_bytes(), "bytes");
+    if (nvml_tells_memory(&nvml_total))
+        figure("nvml_total_memory", (double)nvml_total, "bytes");
+    else
+        could_not_try("nvml_total_memory", "NVML does not tell what this GPU has");
     for (unsigned i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
         must(cuDeviceGetAttribute(&value, attributes[i].attribute, 0));
         figure(attributes[i].name, value, "count");

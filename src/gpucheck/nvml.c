@@ -75,12 +75,15 @@ static nvmlMemory_t memory_now(void)
     nvmlMemory_t memory = {0};
     open_nvml();
     nvmlReturn_t result = nvml.memory(nvml.device, &memory);
+    if (result == NVML_ERROR_NOT_SUPPORTED)
+        not_run("NVML does not tell what this GPU has, as where it shares the host's memory");
     if (result != NVML_SUCCESS)
         fail_and_end("nvmlDeviceGetMemoryInfo answered %d", (int)result);
     return memory;
 }
 
-/* False if NVML does not list the process with a figure. */
+/* False if NVML does not list the process with a figure. A process that is listed has a context, so 0 is none: it is
+ * what NVML says inside of some containers. */
 static bool process_bytes(pid_t pid, uint64_t *bytes)
 {
     enum { MOST = 256 };
@@ -93,7 +96,8 @@ static bool process_bytes(pid_t pid, uint64_t *bytes)
     for (unsigned i = 0; length && i < count; i++) {
         nvmlProcessInfo_v1_t head; /* the beginning of every form */
         memcpy(&head, list + i * length, sizeof(head));
-        if (head.pid == (unsigned)pid && head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64) {
+        if (head.pid == (unsigned)pid && head.usedGpuMemory != NVML_VALUE_NOT_AVAILABLE_U64 &&
+            head.usedGpuMemory) {
             *bytes = head.usedGpuMemory;
             return true;
         }
@@ -104,7 +108,7 @@ static bool process_bytes(pid_t pid, uint64_t *bytes)
 bool nvml_own_bytes(uint64_t *bytes)
 {
     open_nvml();
-    return process_bytes(getpid(), bytes) && *bytes > 0;
+    return process_bytes(getpid(), bytes);
 }
 
 const char *nvml_persistence(void)
@@ -153,6 +157,15 @@ const char *nvml_uuid(void)
 bool nvml_is_instance(void)
 {
     return strncmp(nvml_uuid(), "MIG-", 4) == 0;
+}
+
+bool nvml_tells_memory(uint64_t *total_bytes)
+{
+    nvmlMemory_t memory = {0};
+    open_nvml();
+    bool is_told = nvml.memory(nvml.device, &memory) == NVML_SUCCESS;
+    *total_bytes = memory.total;
+    return is_told;
 }
 
 uint64_t nvml_total_bytes(void)

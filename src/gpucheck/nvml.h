@@ -24,6 +24,8 @@ bool nvml_is_instance(void);
 bool nvml_own_bytes(uint64_t *bytes);
 /* "on", "off", or that NVML does not tell: without it, the driver unloads with the last program. */
 const char *nvml_persistence(void);
-/* The GPU's memory in total, and what is free. */
+/* Whether NVML tells what the GPU has, and how much that is. */
+bool nvml_tells_memory(uint64_t *total_bytes);
+/* The GPU's memory in total, and what is free. A check for which NVML does not tell that is not run. */
 uint64_t nvml_total_bytes(void);
 uint64_t nvml_free_bytes(void);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "gpucheck/checks.h"
+#include "gpucheck/micro/micro.h"
 #include "gpucheck/nvml.h"
 #include "gpucheck/part.h"
 #include "gpucheck/programs.h"
@@ -89,19 +90,26 @@ void check_host_memory(const struct check *check)
 void check_memory_figures(const struct check *check)
 {
     const size_t held = 64 * MIB;
+    uint64_t nvml_total, before = 0, own_before, own;
     CUdeviceptr memory;
     size_t total;
     (void)check;
     open_context();
     must(cuDeviceTotalMem_v2(&total, 0));
-    double nvml_total = (double)nvml_total_bytes();
-    uint64_t before = nvml_used_bytes(0), own_before, own;
-    figure_text("of_one_process", "%s", nvml_own_bytes(&own_before) ? "yes" : "no");
-    must(cuMemAlloc_v2(&memory, held));
     figure("driver_total", (double)total, "bytes");
-    figure("nvml_total", nvml_total, "bytes");
-    figure("nvml_sees_of_64MiB", (double)(int64_t)(nvml_used_bytes(0) - before), "bytes");
-    if (nvml_own_bytes(&own))
+    bool is_told = nvml_tells_memory(&nvml_total), is_own_told = nvml_own_bytes(&own_before);
+    figure_text("of_the_gpu", "%s", yes_or_no(is_told));
+    figure_text("of_one_process", "%s", yes_or_no(is_own_told));
+    if (is_told)
+        before = nvml_used_bytes(0);
+    must(cuMemAlloc_v2(&memory, held));
+    if (is_told) {
+        figure("nvml_total", (double)nvml_total, "bytes");
+        figure("nvml_sees_of_64MiB", (double)(int64_t)(nvml_used_bytes(0) - before), "bytes");
+    } else {
+        could_not_try("nvml_sees_of_64MiB", "NVML does not tell what this GPU has");
+    }
+    if (is_own_told && nvml_own_bytes(&own))
         figure("nvml_sees_of_the_process", (double)(int64_t)(own - own_before), "bytes");
 }
 

@@ -439,6 +439,9 @@ def test_the_micro_checks_find_a_sound_simulated_card_as_the_docs_say(gpu_check)
     ({"FAKECUDA_UNMAP_WAITS": "0"}, "unmap-running", "unmapping waits for kernels that use the memory", "not as believed", "no", "passed"),
     ({"FAKECUDA_FAULT": "wrong@3"}, "digests", "digests tell whether memory has changed", "not as believed", "wrong", "failed"),
     ({"FAKECUDA_FAULT": "wrong@8"}, "digests", "... of 20 MiB", "not as believed", "wrong", "failed"),
+    ({"FAKECUDA_IMEX": "0"}, "create-access", "memory with FABRIC handles can be made where the GPU claims it",
+     "not as believed", "cuMemCreate answers CUDA_ERROR_NOT_PERMITTED", "passed"),
+    ({"FAKECUDA_NVML_NO_FIGURES": "2"}, "memory-figures", "NVML tells what a process has", "not as believed", "no", "passed"),
     ({"FAKECUDA_NVML_NO_FIGURES": "1"}, "memory-figures", "NVML tells what a process has", "not as believed", "no", "passed"),
     ({"FAKECUDA_EVENT_WAITS": "0"}, "slices", "an event is reached in a slice of its context", "not as believed", "no", "passed"),
 ])
@@ -450,6 +453,16 @@ def test_a_fault_of_the_card_is_named_by_the_step_that_is_about_it(gpu_check, se
     if outcome == "failed":
         (reason,) = rows[check]["reasons"]
         assert reason.startswith("GPU Slice rests on this (docs/") and f"found '{found}'" in reason
+
+
+def test_a_gpu_whose_memory_nvml_does_not_tell_is_named_as_one(gpu_check):
+    """Without a daemon, which does not start there, checks that need no session say what they find."""
+    _, rows = gpu_check.only("driver", "memory-figures", "nvml-latency", FAKECUDA_NVML_NO_MEMORY="1")
+    assert {name: row["outcome"] for name, row in rows.items() if name != "daemon"} == {
+        "driver": "passed", "memory-figures": "failed", "nvml-latency": "not run"}
+    (reason,) = rows["memory-figures"]["reasons"]
+    assert reason.endswith("NVML tells what a GPU has. Expected 'yes', found 'no'")
+    assert rows["nvml-latency"]["reasons"] == ["NVML does not tell what this GPU has, as where it shares the host's memory"]
 
 
 @pytest.mark.parametrize("number, mode", [("3", "EXCLUSIVE_PROCESS"), ("2", "PROHIBITED")])

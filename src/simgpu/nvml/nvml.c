@@ -391,6 +391,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     TRY_FIND(device, &gpu);
     if (!memory)
         return NVML_ERROR_INVALID_ARGUMENT;
+    if (constant_whole(SIM_NVML_NO_MEMORY))
+        return NVML_ERROR_NOT_SUPPORTED;
     /* Here what the driver keeps for itself counts as used (nvml API reference). */
     const struct device_shape *shape = device_shape(gpu);
     uint64_t reserved = reserved_bytes(gpu), total = shape->total_bytes + reserved;
