@@ -438,7 +438,7 @@ def test_the_micro_checks_find_a_sound_simulated_card_as_the_docs_say(gpu_check)
     ({"FAKECUDA_FREE_WAITS": "0"}, "free-waits", "a free of one byte waits for the context's work", "not as believed", "no", "failed"),
     ({"FAKECUDA_UNMAP_WAITS": "0"}, "unmap-running", "unmapping waits for kernels that use the memory", "not as believed", "no", "passed"),
     ({"FAKECUDA_FAULT": "wrong@3"}, "digests", "digests tell whether memory has changed", "not as believed", "wrong", "failed"),
-    ({"FAKECUDA_FAULT": "wrong@8"}, "digests", "... of 20 MiB", "not as believed", "wrong", "failed"),
+    ({"FAKECUDA_FAULT": "wrong@10"}, "digests", "... of 20 MiB", "not as believed", "wrong", "failed"),
     ({"FAKECUDA_IMEX": "0"}, "create-access", "memory with FABRIC handles can be made where the GPU claims it",
      "not as believed", "cuMemCreate answers CUDA_ERROR_NOT_PERMITTED", "passed"),
     ({"FAKECUDA_NVML_NO_FIGURES": "2"}, "memory-figures", "NVML tells what a process has", "not as believed", "no", "passed"),

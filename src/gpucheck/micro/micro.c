@@ -33,14 +33,19 @@ void micro_remap(struct micro_memory *memory)
     map_new(memory);
 }
 
-void micro_start_busy(CUstream stream)
+void micro_start_spin(unsigned milliseconds, CUstream stream)
 {
     static CUfunction spin;
-    uint64_t microseconds = MICRO_BUSY_MS * 1000;
+    uint64_t microseconds = milliseconds * UINT64_C(1000);
     void *parameters[] = {&microseconds};
     if (!spin)
         spin = load_kernel("gs_spin_us");
     must(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+void micro_start_busy(CUstream stream)
+{
+    micro_start_spin(MICRO_BUSY_MS, stream);
 }
 
 bool micro_is_busy(CUstream stream)

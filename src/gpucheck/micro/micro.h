@@ -31,6 +31,7 @@ void micro_remap(struct micro_memory *memory);
 /* Start a kernel of MICRO_BUSY_MS that uses no memory. */
 #define MICRO_BUSY_MS 200
 void micro_start_busy(CUstream stream);
+void micro_start_spin(unsigned milliseconds, CUstream stream);
 /* Whether work is left in the stream, as its own query tells. */
 bool micro_is_busy(CUstream stream);
 
