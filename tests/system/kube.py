@@ -319,8 +319,8 @@ def kubelet(short_folder):
 
 @pytest.fixture
 def machine(make_daemon, make_gpu):
-    """A daemon with two GPUs of 1000 MiB."""
-    return make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=1000 * MIB)).start()
+    """A daemon with two GPUs of which programs can have 1000 MiB: their driver keeps some more."""
+    return make_daemon(make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=1000 * MIB, FAKECUDA_DEVICE="h100", FAKECUDA_CONSTANTS="default")).start()
 
 
 def manifests(*words, **more):
