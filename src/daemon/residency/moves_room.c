@@ -463,7 +463,8 @@ static int64_t most_room(const struct view *view, const struct residency_session
 
 /* Whether there would be room for what session `number` of the view waits for, if all others left. A session whose last
  * try was not enough misses more than it needs: that is cut to the room there is. Memory that the driver pages comes in
- * any case, as far as there is room. */
+ * any case, as far as there is room. What is left out as unusable parts of blocks may be usable after all, so a session whose
+ * memory needs that too tries to come back. */
 static bool has_hope(const struct view *view, unsigned number, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     const struct residency_session *waiter = &view->seen[number];
@@ -472,7 +473,10 @@ static bool has_hope(const struct view *view, unsigned number, const int64_t fre
         int64_t room = most_room(view, waiter, wanted->gpu, free_bytes);
         if ((int64_t)wanted->missing_bytes <= room)
             continue;
-        if (!is_paged(view->sessions[number]) && (int64_t)wanted->least_bytes > room)
+        const struct session *session = view->sessions[number];
+        bool tries = moves_wants_to_come(session) && wanted->gpu < RESIDENCY_GPUS;
+        int64_t most = room + (tries ? (int64_t)slack_bytes(&session->daemon->gpus[wanted->gpu]) : 0);
+        if (!is_paged(session) && (int64_t)wanted->least_bytes > most)
             return false;
         wanted->missing_bytes = room > 0 ? (uint64_t)room : 0;
     }

@@ -213,6 +213,24 @@ static void who_is_not_to_wait_is_told_soon_that_nobody_can_leave(void **state)
     assert_int_equal(waiter->told_room, 0);
 }
 
+/* What is away takes the whole card: more than is ever counted as free. */
+static void memory_as_large_as_the_card_comes_back(void **state)
+{
+    struct member *large = work(0, CARD), *other = work(1, 0);
+    daemon_state.moves->turn_ns = UINT64_C(1000000000);
+    ask(other, 50 * PERCENT);
+    pass(2);
+    assert_int_equal(large->evictions, 1);
+    leave(large);
+    assert_int_equal(other->told_room, 1);
+    large->says.flags |= WIRE_MOVED_WAITS;
+    say(large);
+    other->says.flags = WIRE_MOVED_IDLE; /* its memory is freed */
+    say(other);
+    pass(5);
+    assert_int_equal(moves_standing(&large->session).state, MOVE_COMING);
+}
+
 static void a_turn_longer_than_two_minutes_is_waited_for(void **state)
 {
     struct member *other = work(0, 90 * PERCENT), *waiter = work(1, 0);
@@ -581,6 +599,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_is_to_wait_waits_for_hours_until_others_have_ended, begin, end),
         cmocka_unit_test_setup_teardown(who_is_not_to_wait_is_told_soon_that_nobody_can_leave, begin, end),
+        cmocka_unit_test_setup_teardown(memory_as_large_as_the_card_comes_back, begin, end),
         cmocka_unit_test_setup_teardown(a_turn_longer_than_two_minutes_is_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(a_turn_begins_when_the_room_is_there_that_was_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(who_works_while_others_wait_holds_the_card, begin, end),
