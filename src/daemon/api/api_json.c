@@ -174,10 +174,12 @@ static json_t *stays_json(const uint64_t bytes[static WIRE_STAYS_COUNT])
     return stays;
 }
 
-/* What answers say about memory that can leave the card. */
-static json_t *move_json(const struct session *session)
+/* What answers say about memory that can leave the card, of a session that uses so much. */
+static json_t *move_json(const struct session *session, uint64_t used_bytes)
 {
     struct moves_standing standing = moves_standing(session);
+    const struct moves_memory *memory = &standing.memory;
+    moves_fit(&standing.memory, used_bytes);
     bool moves = standing.state == MOVE_LEAVING || standing.state == MOVE_COMING;
     bool has_cause =
         standing.state == MOVE_LEAVING || standing.state == MOVE_AWAY || standing.state == MOVE_PARTLY_AWAY;
@@ -197,9 +199,9 @@ static json_t *move_json(const struct session *session)
         session_engine_name(session->engine), "single_oversubscribe", session->may_pass_card, "residency",
         moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
         has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
-        bytes_json(standing.resident_bytes), "evicted_bytes", bytes_json(standing.evicted_bytes),
-        "unmovable_bytes", bytes_json(wire_stays_sum(standing.stays_bytes)), "stays",
-        stays_json(standing.stays_bytes), "host_memory_bytes", bytes_json(standing.arena_bytes),
+        bytes_json(memory->movable_bytes), "evicted_bytes", bytes_json(memory->evicted_bytes),
+        "unmovable_bytes", bytes_json(wire_stays_sum(memory->stays_bytes)), "stays",
+        stays_json(memory->stays_bytes), "host_memory_bytes", bytes_json(standing.arena_bytes),
         "host_memory_limit_bytes",
         session->host_memory_bytes ? bytes_json(session->host_memory_bytes) : json_null(),
         "idle_suspend_seconds",
@@ -243,7 +245,7 @@ json_t *api_session_head_json(const struct session *session)
     json_object_set_new(json, "pod", label_json(session->labels.pod));
     json_object_set_new(json, "container", label_json(session->labels.container));
     json_object_update_new(json, api_lease_json(session));
-    json_object_update_new(json, move_json(session));
+    json_object_update_new(json, move_json(session, used));
     return json;
 }
 

@@ -261,7 +261,7 @@ static uint64_t session_processes(const struct subject *subject)
 
 static uint64_t session_movable_bytes(const struct subject *subject)
 {
-    return moves_standing(subject->session).resident_bytes;
+    return moves_standing(subject->session).memory.movable_bytes;
 }
 
 static uint64_t session_waits_for_room(const struct subject *subject)
@@ -271,13 +271,13 @@ static uint64_t session_waits_for_room(const struct subject *subject)
 
 static uint64_t session_evicted_bytes(const struct subject *subject)
 {
-    return moves_standing(subject->session).evicted_bytes;
+    return moves_standing(subject->session).memory.evicted_bytes;
 }
 
 static uint64_t session_unmovable_bytes(const struct subject *subject)
 {
     const struct moves_standing standing = moves_standing(subject->session);
-    return wire_stays_sum(standing.stays_bytes);
+    return wire_stays_sum(standing.memory.stays_bytes);
 }
 
 static uint64_t session_host_memory_bytes(const struct subject *subject)

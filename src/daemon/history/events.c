@@ -133,6 +133,8 @@ static json_t *details_of(const struct change *change)
     case CHANGE_MEMORY_DENIED:
         return json_pack("{s:I}", "denied_allocations", (json_int_t)change->bytes);
     case CHANGE_SESSION_SUSPENDED:
+        return json_pack("{s:f,s:I,s:I}", "seconds", change->seconds, "evicted_bytes",
+                         (json_int_t)change->bytes, "stays_bytes", (json_int_t)change->stays_bytes);
     case CHANGE_SESSION_RESUMED:
     case CHANGE_LOOP_HELD:
     case CHANGE_LEASE_OVERRUN:

@@ -33,7 +33,8 @@ struct change {
     uid_t uid;               /* SESSION_REFUSED: whose request it was */
     pid_t pid;               /* PROCESS_*: of which process; the daemon may have no record of it */
     const char *command;     /* the name of its program; NULL: not known */
-    uint64_t bytes;          /* PROCESS_ENDED: how many bytes came back */
+    uint64_t bytes;          /* PROCESS_ENDED: how many bytes came back; SESSION_SUSPENDED: how many left */
+    uint64_t stays_bytes;    /* SESSION_SUSPENDED: how many could not leave, contexts left out */
     double seconds;          /* LEASE_*: how long it took */
 };
 

@@ -158,43 +158,31 @@ static double seconds_left_of_move(const struct session *session, uint64_t done_
     return expected > seconds ? expected : seconds; /* a move that has taken long already will take long */
 }
 
-static enum move_state shown_state(const struct session *session,
-                                   const uint64_t stays[static WIRE_STAYS_COUNT])
-{
-    enum move_state state = session->move->state;
-    return state == MOVE_AWAY && stays_against_wish(stays) ? MOVE_PARTLY_AWAY : state;
-}
-
 struct moves_standing moves_standing(const struct session *session)
 {
     const struct move *move = session->move;
     struct moves_standing standing = {.state = session->is_suspended ? MOVE_AWAY : MOVE_RESIDENT,
                                       .failure = "",
-                                      .resident_bytes = moves_movable_bytes(session),
                                       .seconds_left = -1,
                                       .wait_seconds_left = -1};
-    uint64_t stays[WIRE_STAYS_COUNT];
-    if (moves_checkpoint_standing(session, &standing) || !move)
+    if (moves_checkpoint_standing(session, &standing))
         return standing;
-    moves_stays(session, stays);
-    standing = (struct moves_standing){
-        .state = shown_state(session, stays),
-        .cause = move->cause,
-        .waits = (move->state == MOVE_AWAY && move->wants_usec) || moves_needs_since(session) != UINT64_MAX,
-        .resident_bytes = moves_movable_bytes(session),
-        .evicted_bytes = MOVES_SUM(session, evicted_bytes),
-        .arena_bytes = moves_arena_bytes(session),
-        .seconds_left = -1,
-        .wait_seconds_left = -1,
-        .failure = move->failure,
-    };
-    memcpy(standing.stays_bytes, stays, sizeof(stays));
+    if (session_can_move(session))
+        moves_look(session, &standing.memory);
+    if (!move)
+        return standing;
+    bool is_partly = move->state == MOVE_AWAY && stays_against_wish(standing.memory.stays_bytes);
+    standing.state = is_partly ? MOVE_PARTLY_AWAY : move->state;
+    standing.cause = move->cause;
+    standing.waits = moves_wants_to_come(session) || moves_needs_since(session) != UINT64_MAX;
+    standing.arena_bytes = moves_arena_bytes(session);
+    standing.failure = move->failure;
     uint64_t now = daemon_now_usec();
     if (standing.waits && move->due_usec)
         standing.wait_seconds_left = move->due_usec > now ? (double)(move->due_usec - now) / 1e6 : 0;
     if (move->state != MOVE_LEAVING && move->state != MOVE_COMING)
         return standing;
-    uint64_t left = move->is_leaving ? MOVES_SUM(session, resident_bytes) : standing.evicted_bytes;
+    uint64_t left = move->is_leaving ? MOVES_SUM(session, resident_bytes) : MOVES_SUM(session, evicted_bytes);
     standing.total_bytes = left > move->total_bytes ? left : move->total_bytes;
     standing.done_bytes = standing.total_bytes - left;
     standing.seconds_left = seconds_left_of_move(session, standing.done_bytes, left);

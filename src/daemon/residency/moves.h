@@ -35,17 +35,25 @@ enum move_cause {
 int moves_suspend(struct session *session, struct error *error);
 int moves_resume(struct session *session, struct error *error);
 
+/* Where the memory of a session is that can move. Together it is never more than the session uses. */
+struct moves_memory {
+    uint64_t
+        movable_bytes; /* on the card; while nothing moves, by what the ledger has charged at this moment */
+    uint64_t evicted_bytes;
+    uint64_t stays_bytes[WIRE_STAYS_COUNT]; /* cannot move, by why */
+};
+/* The same to somebody who has read elsewhere that the session uses so much: its ledger changes meanwhile. */
+void moves_fit(struct moves_memory *memory, uint64_t used_bytes);
+
 /* How a session stands, for answers and metrics. */
 struct moves_standing {
     enum move_state state;
     enum move_cause cause;    /* of a session that has left or is leaving */
     bool waits;               /* for room on the card */
     double wait_seconds_left; /* estimated; below 0: not known */
-    uint64_t resident_bytes;  /* memory that can move and is on the card; never more than the session uses */
-    uint64_t evicted_bytes;
-    uint64_t stays_bytes[WIRE_STAYS_COUNT]; /* memory that cannot move, by why */
-    uint64_t arena_bytes;                   /* host memory that it has been given */
-    uint64_t done_bytes, total_bytes;       /* of the move under way */
+    struct moves_memory memory;
+    uint64_t arena_bytes;             /* host memory that it has been given */
+    uint64_t done_bytes, total_bytes; /* of the move under way */
     /* Of that move, estimated; below 0: no move is under way, or the driver does not tell. */
     double seconds_left;
     const char *failure; /* why the last move failed; "": it did not fail */

@@ -31,6 +31,7 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/session/session_show.h"
 
 #define DRIVER_LEAST 570
 /* A process's gigabytes move at the speed of the driver, which is some GB/s. */
@@ -182,6 +183,14 @@ static void begin(struct session *session)
     settle(session, false);
 }
 
+static uint64_t used_by(const struct session *session)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        sum += moves_at_most(session_used(session, i), MOVES_BYTES_MOST);
+    return sum;
+}
+
 static void tell_done(struct session *session)
 {
     struct checkpoint *checkpoint = session->checkpoint;
@@ -198,7 +207,7 @@ static void tell_done(struct session *session)
     log_info("session %s: %s (%.3f s)", session->id, what, seconds);
     change_publish(session->daemon,
                    &(struct change){checkpoint->is_out ? CHANGE_SESSION_SUSPENDED : CHANGE_SESSION_RESUMED,
-                                    .session = session, .seconds = seconds},
+                                    .session = session, .bytes = used_by(session), .seconds = seconds},
                    "%s", what);
 }
 

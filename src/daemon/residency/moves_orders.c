@@ -285,17 +285,18 @@ static void note_speed(struct moves *moves, uint64_t bytes, double seconds)
 
 static void tell_left(struct session *session, double seconds)
 {
-    uint64_t stays_bytes[WIRE_STAYS_COUNT];
+    struct moves_memory memory;
     char bytes[UNITS_BYTES_TEXT], stays[STAYS_TEXT];
-    moves_stays(session, stays_bytes);
-    stays_text(stays_bytes, stays, sizeof(stays));
-    units_format_bytes(MOVES_SUM(session, evicted_bytes), bytes);
+    moves_look(session, &memory);
+    stays_text(memory.stays_bytes, stays, sizeof(stays));
+    units_format_bytes(memory.evicted_bytes, bytes);
     log_info("session %s: %s left the card (%.3f s)%s%s", session->id, bytes, seconds, *stays ? "; " : "",
              stays);
-    change_publish(session->daemon,
-                   &(struct change){CHANGE_SESSION_SUSPENDED, .session = session,
-                                    .bytes = MOVES_SUM(session, evicted_bytes), .seconds = seconds},
-                   "%s left the card%s%s", bytes, *stays ? "; " : "", stays);
+    change_publish(
+        session->daemon,
+        &(struct change){CHANGE_SESSION_SUSPENDED, .session = session, .bytes = memory.evicted_bytes,
+                         .stays_bytes = stays_against_wish(memory.stays_bytes), .seconds = seconds},
+        "%s left the card%s%s", bytes, *stays ? "; " : "", stays);
 }
 
 static void tell_back(struct session *session, double seconds)

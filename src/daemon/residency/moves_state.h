@@ -139,8 +139,8 @@ uint64_t moves_sum_of(const struct session *session, size_t offset);
 /* What of the session's memory stays on the card: by why, and all together. */
 void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS_COUNT]);
 uint64_t moves_stay_bytes(const struct session *session);
-/* What can move and is on the card: while nothing moves, by what the ledger has charged at this moment. */
-uint64_t moves_movable_bytes(const struct session *session);
+/* Where the session's memory is at this moment. */
+void moves_look(const struct session *session, struct moves_memory *memory);
 /* Host memory that a session has been given. */
 uint64_t moves_arena_bytes(const struct session *session);
 /* The bytes of the chunks for all that it still lacks. */

@@ -11,6 +11,9 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
 
+/* How long to wait for a process that has said nothing: agents look for a new daemon every second. */
+#define HEARD_USEC UINT64_C(5000000)
+
 bool process_move_is_away(const struct process_move *move)
 {
     return (move->now.flags & WIRE_MOVED_AWAY) && move->now.resident_bytes == 0;
@@ -58,12 +61,51 @@ uint64_t moves_sum_of(const struct session *session, size_t offset)
     return sum;
 }
 
+static bool has_said(const struct process *process)
+{
+    return process->move && process->move->has_said;
+}
+
+static uint64_t charged_to(const struct process *process)
+{
+    const struct session *session = process->session;
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < session->gpu_count && session->ledger.usage; i++)
+        sum = add(sum, ledger_slot_bytes(session->ledger.usage, process->slot, i));
+    return sum;
+}
+
+/* Of a process that has said nothing yet: it has a context on each GPU that it uses, and no more is known. */
+static uint64_t contexts_of(const struct process *process)
+{
+    const struct session *session = process->session;
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < session->gpu_count && session->ledger.usage; i++)
+        if (session->gpus[i].gpu >= 0)
+            sum = add(sum, moves_at_most(ledger_slot_bytes(session->ledger.usage, process->slot, i),
+                                         session->daemon->gpus[session->gpus[i].gpu].context_bytes));
+    return sum;
+}
+
+/* A process that says nothing is not told to leave either: what it holds while its session is away has stayed. */
+static void add_untold(const struct process *process, bool is_away, uint64_t bytes[static WIRE_STAYS_COUNT])
+{
+    uint64_t contexts = contexts_of(process), charged = charged_to(process);
+    bytes[WIRE_STAYS_CONTEXT] = add(bytes[WIRE_STAYS_CONTEXT], contexts);
+    if (is_away && charged > contexts)
+        bytes[WIRE_STAYS_UNTOLD] = add(bytes[WIRE_STAYS_UNTOLD], charged - contexts);
+}
+
 void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS_COUNT])
 {
+    bool is_away = session->move && session->move->state == MOVE_AWAY;
     memset(bytes, 0, WIRE_STAYS_COUNT * sizeof(*bytes));
-    for (const struct process *process = session->processes; process; process = process->next)
-        for (unsigned why = 0; process->move && why < WIRE_STAYS_COUNT; why++)
+    for (const struct process *process = session->processes; process; process = process->next) {
+        if (!has_said(process))
+            add_untold(process, is_away, bytes);
+        for (unsigned why = 0; has_said(process) && why < WIRE_STAYS_COUNT; why++)
             bytes[why] = add(bytes[why], process->move->now.stays_bytes[why]);
+    }
 }
 
 uint64_t moves_stay_bytes(const struct session *session)
@@ -73,36 +115,41 @@ uint64_t moves_stay_bytes(const struct session *session)
     return wire_stays_sum(bytes);
 }
 
-/* What of a slot cannot move. A process that has said nothing yet has a context on each GPU that it uses, and no more that is
- * known. */
-static uint64_t stays_of(const struct process *process)
+/* What has been freed and is told later is taken off the reasons; contexts go last. */
+static void cut_stays(uint64_t bytes[static WIRE_STAYS_COUNT], uint64_t most_bytes)
 {
-    const struct session *session = process->session;
-    uint64_t sum = 0;
-    if (process->move && process->move->has_said)
-        return wire_stays_sum(process->move->now.stays_bytes);
-    for (unsigned i = 0; i < session->gpu_count; i++)
-        if (session->gpus[i].gpu >= 0)
-            sum += moves_at_most(ledger_slot_bytes(session->ledger.usage, process->slot, i),
-                                 session->daemon->gpus[session->gpus[i].gpu].context_bytes);
-    return sum;
+    uint64_t sum = wire_stays_sum(bytes), excess = sum > most_bytes ? sum - most_bytes : 0;
+    for (unsigned left = WIRE_STAYS_COUNT; left-- > 0 && excess;) {
+        uint64_t off = moves_at_most(excess, bytes[left]);
+        bytes[left] -= off;
+        excess -= off;
+    }
 }
 
-/* Processes tell a while later what they have allocated; the ledger knows it at once. What several processes hold is charged to
- * no slot, and its first holder says that it stays. An export need not be of that kind: it may be charged to its maker alone. */
-uint64_t moves_movable_bytes(const struct session *session)
+void moves_fit(struct moves_memory *memory, uint64_t used_bytes)
 {
-    uint64_t sum = 0;
-    if (!session_can_move(session) || !session->ledger.usage)
-        return 0;
-    for (const struct process *process = session->processes; process; process = process->next) {
-        uint64_t stay = stays_of(process), charged = 0;
-        for (unsigned i = 0; i < session->gpu_count; i++)
-            charged = add(charged, ledger_slot_shown_bytes(session->ledger.usage, process->slot, i));
-        sum = add(sum, charged > stay ? charged - stay : 0);
-    }
+    cut_stays(memory->stays_bytes, used_bytes);
+    used_bytes -= wire_stays_sum(memory->stays_bytes);
+    memory->evicted_bytes = moves_at_most(memory->evicted_bytes, used_bytes);
+    memory->movable_bytes = moves_at_most(memory->movable_bytes, used_bytes - memory->evicted_bytes);
+}
+
+/* Processes tell a while later what they have allocated or freed; the ledger knows it at once. */
+void moves_look(const struct session *session, struct moves_memory *memory)
+{
     bool is_resident = !session->move || session->move->state == MOVE_RESIDENT;
-    return is_resident ? sum : moves_at_most(MOVES_SUM(session, resident_bytes), sum);
+    uint64_t charged = 0, used = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        charged = add(charged, session_charged(session, i));
+        used = add(used, session_used(session, i));
+    }
+    *memory = (struct moves_memory){.evicted_bytes = MOVES_SUM(session, evicted_bytes),
+                                    .movable_bytes = MOVES_SUM(session, resident_bytes)};
+    moves_stays(session, memory->stays_bytes);
+    uint64_t others = add(wire_stays_sum(memory->stays_bytes), memory->evicted_bytes);
+    if (is_resident)
+        memory->movable_bytes = charged > others ? charged - others : 0;
+    moves_fit(memory, used);
 }
 
 uint64_t moves_arena_bytes(const struct session *session)
@@ -194,12 +241,21 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
     return session->is_declared ? 0 : check_ceiling(session, bytes, owner_back_bytes, error);
 }
 
+/* Whether the process may still say where its memory is, as after a start of the daemon. */
+static bool is_heard_soon(const struct process *process)
+{
+    return !has_said(process) && charged_to(process) > contexts_of(process) &&
+           daemon_now_usec() - process->session->move->began_usec < HEARD_USEC;
+}
+
 enum move_state moves_state_now(const struct session *session)
 {
     bool all = true, any = false;
     for (const struct process *process = session->processes; process; process = process->next) {
-        if (!process->move || !process->move->has_said)
+        if (!has_said(process)) {
+            all = all && !is_heard_soon(process);
             continue;
+        }
         all = all && (session->move->is_ahead ? process_move_is_partly_away(process->move)
                                               : process_move_is_away(process->move));
         any = any || process_move_is_partly_away(process->move);
