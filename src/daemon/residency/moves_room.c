@@ -275,7 +275,8 @@ struct view {
     struct session **sessions;
     /* The parts of all sessions; and where each session's begin. */
     struct residency_part *parts, **first_part;
-    bool *is_in_vain;                     /* per session: it waits for room that nobody can make */
+    bool *is_in_vain;                     /* per session: it waits for room that nobody can make; */
+    struct moves_lack *lacks;             /* and what it lacks then */
     int64_t seems_free[RESIDENCY_PLACES]; /* by the counts alone */
 };
 
@@ -461,11 +462,12 @@ static int64_t most_room(const struct view *view, const struct residency_session
     return room;
 }
 
-/* Whether there would be room for what session `number` of the view waits for, if all others left. A session whose last
- * try was not enough misses more than it needs: that is cut to the room there is. Memory that the driver pages comes in
- * any case, as far as there is room. What is left out as unusable parts of blocks may be usable after all, so a session whose
- * memory needs that too tries to come back. */
-static bool has_hope(const struct view *view, unsigned number, const int64_t free_bytes[RESIDENCY_PLACES])
+/* Whether there would be room for what session `number` of the view waits for, if all others left; else sets what it lacks.
+ * A session whose last try was not enough misses more than it needs: that is cut to the room there is. Memory that the
+ * driver pages comes in any case, as far as there is room. What is left out as unusable parts of blocks may be usable after all,
+ * so a session whose memory needs that too tries to come back. */
+static bool has_hope(const struct view *view, unsigned number, const int64_t free_bytes[RESIDENCY_PLACES],
+                     struct moves_lack *lack)
 {
     const struct residency_session *waiter = &view->seen[number];
     for (unsigned i = 0; i < waiter->part_count; i++) {
@@ -476,9 +478,12 @@ static bool has_hope(const struct view *view, unsigned number, const int64_t fre
         const struct session *session = view->sessions[number];
         bool tries = moves_wants_to_come(session) && wanted->gpu < RESIDENCY_GPUS;
         int64_t most = room + (tries ? (int64_t)slack_bytes(&session->daemon->gpus[wanted->gpu]) : 0);
-        if (!is_paged(session) && (int64_t)wanted->least_bytes > most)
+        uint64_t room_bytes = room > 0 ? (uint64_t)room : 0;
+        if (!is_paged(session) && (int64_t)wanted->least_bytes > most) {
+            *lack = (struct moves_lack){wanted->gpu, wanted->least_bytes, room_bytes, true};
             return false;
-        wanted->missing_bytes = room > 0 ? (uint64_t)room : 0;
+        }
+        wanted->missing_bytes = room_bytes;
     }
     return true;
 }
@@ -514,22 +519,28 @@ static bool is_promised(const struct session *session)
     return true;
 }
 
-/* Whether there is room for what the session waits for without anybody leaving. */
-static bool has_room_now(const struct residency_session *seen, const int64_t free_bytes[RESIDENCY_PLACES])
+/* Whether there is room for what the session waits for without anybody leaving; else sets what it lacks. */
+static bool has_room_now(const struct residency_session *seen, const int64_t free_bytes[RESIDENCY_PLACES],
+                         struct moves_lack *lack)
 {
-    for (unsigned i = 0; i < seen->part_count; i++)
-        if ((int64_t)seen->parts[i].missing_bytes > free_bytes[seen->parts[i].gpu])
-            return false;
+    for (unsigned i = 0; i < seen->part_count; i++) {
+        const struct residency_part *wanted = &seen->parts[i];
+        int64_t room = free_bytes[wanted->gpu];
+        if ((int64_t)wanted->missing_bytes <= room)
+            continue;
+        *lack = (struct moves_lack){wanted->gpu, wanted->least_bytes, room > 0 ? (uint64_t)room : 0, false};
+        return false;
+    }
     return true;
 }
 
 /* Whether the session asked to be refused rather than have others leave, and has no other right to the room. */
 static bool is_refused_at_once(const struct view *view, unsigned number,
-                               const int64_t free_bytes[RESIDENCY_PLACES])
+                               const int64_t free_bytes[RESIDENCY_PLACES], struct moves_lack *lack)
 {
     const struct session *session = view->sessions[number];
     return session->when_full == WHEN_FULL_REFUSE && !is_promised(session) &&
-           !has_room_now(&view->seen[number], free_bytes);
+           !has_room_now(&view->seen[number], free_bytes, lack);
 }
 
 /* Whether the session has waited in vain for long enough to be refused. Not at once: the daemon may not have heard yet
@@ -544,24 +555,40 @@ static bool has_lost_hope(struct move *move, bool is_in_vain, uint64_t waits_sin
     return is_in_vain && now - move->vain_usec >= HOPE_USEC;
 }
 
-/* A session that could not have room whoever left stops waiting: its threads are told so, unless it asked to wait until
- * others end. */
+static void refuse(struct session *session, const struct moves_lack *lack)
+{
+    if (moves_needs_since(session) != UINT64_MAX)
+        moves_tell_refused(session, lack);
+    tell_room(session, false);
+}
+
+/* Session `number` of the view could not have room whoever left: its threads stop waiting, unless it asked to wait until others
+ * end; and where it cannot come back it says so, and goes on waiting. */
+static void end_hope(const struct view *view, unsigned number, const struct moves_lack *lack)
+{
+    struct session *session = view->sessions[number];
+    if (moves_wants_to_come(session))
+        moves_tell_short(session, lack);
+    if (session->when_full != WHEN_FULL_WAIT || !has_far_hope(view, number))
+        refuse(session, lack);
+}
+
 static void refuse_the_hopeless(const struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
 {
     for (unsigned i = 0; i < view->count; i++) {
         struct residency_session *seen = &view->seen[i];
-        bool is_refused = seen->waits && is_refused_at_once(view, i, free_bytes);
-        view->is_in_vain[i] = is_refused || (seen->waits && !has_hope(view, i, free_bytes));
+        struct moves_lack *lack = &view->lacks[i];
+        bool is_refused = seen->waits && is_refused_at_once(view, i, free_bytes, lack);
+        view->is_in_vain[i] = is_refused || (seen->waits && !has_hope(view, i, free_bytes, lack));
         seen->waits &= !view->is_in_vain[i];
         if (is_refused)
-            tell_room(view->sessions[i], false);
+            refuse(view->sessions[i], lack);
+        if (!view->is_in_vain[i])
+            moves_forget_short(view->sessions[i]);
     }
-    for (unsigned i = 0; i < view->count; i++) {
-        struct session *session = view->sessions[i];
-        if (has_lost_hope(session->move, view->is_in_vain[i], view->seen[i].waits_since_ns) &&
-            !(session->when_full == WHEN_FULL_WAIT && has_far_hope(view, i)))
-            tell_room(session, false);
-    }
+    for (unsigned i = 0; i < view->count; i++)
+        if (has_lost_hope(view->sessions[i]->move, view->is_in_vain[i], view->seen[i].waits_since_ns))
+            end_hope(view, i, &view->lacks[i]);
 }
 
 /* Sessions take turns on a GPU while one waits for what another has there, and for a while after. */
@@ -610,9 +637,11 @@ void moves_decide(struct daemon *daemon)
         .first_part = calloc(daemon->session_count, sizeof(struct residency_part *)),
         .parts = calloc((size_t)daemon->session_count * 2 * LEDGER_GPUS, sizeof(*view.parts)),
         .is_in_vain = calloc(daemon->session_count, sizeof(*view.is_in_vain)),
+        .lacks = calloc(daemon->session_count, sizeof(*view.lacks)),
     };
-    if (view.seen && view.sessions && view.parts && view.first_part && view.is_in_vain)
+    if (view.seen && view.sessions && view.parts && view.first_part && view.is_in_vain && view.lacks)
         decide_on(daemon, &view);
+    free(view.lacks);
     free(view.is_in_vain);
     free(view.parts);
     free(view.first_part);

@@ -5,6 +5,7 @@
  * moves_lessons     remembers that a card has less room than it seems (moves_lessons.h)
  * moves_orders      tells processes what to do, and works out the state that their session comes to
  * moves_room        who comes and who leaves, as residency.h decides
+ * moves_short       tells of sessions for which nobody can make room
  * moves_told        takes what processes say
  * moves_checkpoint  sessions without an engine, by the driver
  * moves             what users ask for, and what happens as time passes */
@@ -88,6 +89,7 @@ struct move {
     bool is_taken_idle; /* it should leave only if it has no work */
     bool has_moved;     /* some of it has left since it was last resident */
     uint64_t vain_usec; /* since when it waits for room that nobody can make; 0: it does not */
+    bool is_short;      /* `failure` says that it cannot come back for want of room */
     uint64_t due_usec;  /* if it waits: when it should be there, estimated; 0: not known */
     char failure[256];
 };
@@ -211,6 +213,22 @@ void moves_decide(struct daemon *daemon);
 /* The driver had no room for what the session was told to have room for on one of its GPUs: that card has less than it
  * seems. */
 void moves_learn(const struct session *session, unsigned policy_gpu);
+
+/* --- moves_short.c --------------------------------------------------------------------------------- */
+
+/* What a session lacks on a GPU. */
+struct moves_lack {
+    unsigned gpu;
+    uint64_t wanted_bytes;
+    uint64_t
+        room_bytes; /* what is free there; with `others_leave`, what would be if all others left that can */
+    bool others_leave;
+};
+/* The session's programs are refused what they wait for: tell its owner why. */
+void moves_tell_refused(struct session *session, const struct moves_lack *lack);
+/* It waits in vain to come back: say so, until there is hope again. */
+void moves_tell_short(struct session *session, const struct moves_lack *lack);
+void moves_forget_short(struct session *session);
 
 /* --- moves_told.c ---------------------------------------------------------------------------------- */
 
