@@ -240,13 +240,6 @@ void charge_release_record(const struct record *record)
     charge_release(record->gpu, record->charged.bytes);
 }
 
-/* Whether the session is one of simulated GPUs, which `gpuslice run` says in the environment. */
-static bool is_simulated(void)
-{
-    const char *simulated = getenv("GPUSLICE_SIMULATED");
-    return simulated && *simulated && strcmp(simulated, "0") != 0;
-}
-
 static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t bytes)
 {
     struct private_area *area = private_get();
@@ -279,7 +272,7 @@ static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t b
             "out of memory in session %.*s: asked for %s (%llu bytes)%s on %s; used %s of the limit %s. To "
             "allow it: gpuslice set%s %.*s --memory %lluMiB",
             LEDGER_SESSION_ID_BYTES, policy->session_id, asked, (unsigned long long)bytes, what, uuid, used,
-            limit, is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, policy->session_id,
+            limit, session_is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, policy->session_id,
             enough_mib);
 }
 

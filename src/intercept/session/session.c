@@ -296,6 +296,12 @@ bool session_is_standalone(void)
     return atomic_load_explicit(&area->attachment, memory_order_acquire)->standalone;
 }
 
+bool session_is_simulated(void)
+{
+    const char *simulated = getenv("GPUSLICE_SIMULATED");
+    return simulated && *simulated && strcmp(simulated, "0") != 0;
+}
+
 uint64_t session_context_cost(uint32_t gpu)
 {
     struct private_area *area = private_get();

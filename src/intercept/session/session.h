@@ -85,6 +85,8 @@ uint64_t session_context_cost(uint32_t gpu);
 void session_notice(enum wire_notice_kind kind);
 
 bool session_is_standalone(void);
+/* Whether the session is one of simulated GPUs, which `gpuslice run` says in the environment. */
+bool session_is_simulated(void);
 
 /* Register `charge`, which is called when the daemon gave this process another slot than it had: it charges the new
  * slot for what the process holds. What threads reserve or release in the old slot meanwhile is not carried over to
