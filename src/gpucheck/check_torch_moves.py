@@ -1,6 +1,7 @@
-"""A training with PyTorch, a step at a time, whose losses are the same bits in every run on one card. For each line "step" it
-prints "begin", "back" before its backward pass, and then the loss with the times of both and of the end on the monotonic clock.
-For "state" it prints a checksum of its weights. gpu-check has its session leave the card in the meantime (training.c)."""
+"""A training with PyTorch, a step at a time, whose losses are the same bits in every run on one card. It prints "ready" and how many
+bytes it has on the card. For each line "step" it prints "begin", "back" before its backward pass, and then the loss with the times
+of both and of the end on the monotonic clock. For "state" it prints a checksum of its weights. gpu-check has its session leave the
+card in the meantime (training.c)."""
 import os
 import sys
 import time
@@ -59,6 +60,6 @@ def state():
 
 
 torch.cuda.synchronize()
-print("ready", flush=True)
+print(f"ready {torch.cuda.memory_reserved()}", flush=True)
 for line in sys.stdin:
     step() if line == "step\n" else state()

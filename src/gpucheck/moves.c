@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "gpucheck/checks.h"
+#include "gpucheck/nvml.h"
 #include "gpucheck/part.h"
 
 #define PIECE_BYTES (64 * MIB) /* size of one allocation */
@@ -142,7 +143,7 @@ static void look(struct movable *movable)
         fail("wrong bytes in what begins at %s", movable->part.line);
 }
 
-double moves_order(const char *verb, const char *session)
+static double order(const char *verb, const char *session)
 {
     char path[PATH_MAX], output[1024];
     find_program("gpuslice", path);
@@ -155,9 +156,66 @@ double moves_order(const char *verb, const char *session)
     fail_and_end("'gpuslice %s' says: %s", verb, output);
 }
 
-static double move(const char *verb, const struct movable *movable)
+/* Nearly all of so many bytes: what a context costs is not known to the byte. */
+static uint64_t nearly(uint64_t bytes)
 {
-    return moves_order(verb, movable->part.session);
+    return bytes - bytes / 16;
+}
+
+/* Wait until the card has so much free; for a second at most, as NVML may tell it late. Returns what is free. */
+static uint64_t wait_for_free(uint64_t wanted)
+{
+    uint64_t is_free;
+    double end = now_s() + 1;
+    while ((is_free = nvml_free_bytes()) < wanted && now_s() < end)
+        sleep_s(0.01);
+    return is_free;
+}
+
+struct moved moves_suspend(const char *session, uint64_t least_bytes)
+{
+    struct session_memory memory = session_memory(session);
+    uint64_t free_before = nvml_free_bytes();
+    uint64_t wanted =
+        memory.charged_bytes > memory.context_bytes ? memory.charged_bytes - memory.context_bytes : 0;
+    struct moved moved = {.begin_s = now_s()};
+    moved.end_s = moved.begin_s + order("suspend", session);
+    wanted = wanted > least_bytes ? wanted : least_bytes;
+    moved.bytes = session_memory(session).evicted_bytes;
+    if (moved.bytes < nearly(wanted))
+        fail_and_end("of %llu bytes, %llu left the card", (unsigned long long)wanted,
+                     (unsigned long long)moved.bytes);
+    uint64_t is_free = wait_for_free(free_before + nearly(moved.bytes));
+    if (is_free < free_before + nearly(moved.bytes))
+        fail_and_end("%llu bytes left the card, which had %llu bytes free before and has %llu now",
+                     (unsigned long long)moved.bytes, (unsigned long long)free_before,
+                     (unsigned long long)is_free);
+    return moved;
+}
+
+static void expect_back(const char *session)
+{
+    uint64_t evicted = session_memory(session).evicted_bytes;
+    if (evicted)
+        fail_and_end("%llu bytes are not back on the card", (unsigned long long)evicted);
+}
+
+double moves_resume(const char *session)
+{
+    double seconds = order("resume", session);
+    expect_back(session);
+    return seconds;
+}
+
+static double leave(const struct movable *movable)
+{
+    struct moved moved = moves_suspend(movable->part.session, movable->bytes);
+    return moved.end_s - moved.begin_s;
+}
+
+static double come_back(const struct movable *movable)
+{
+    return moves_resume(movable->part.session);
 }
 
 static void rate(const char *name, uint64_t bytes, double seconds)
@@ -189,8 +247,8 @@ static void move_there_and_back(uint64_t bytes)
     for (unsigned round = 0; round < 3; round++) {
         if (round < 2)
             fill(&movable);
-        rate(out[round], movable.bytes, move("suspend", &movable));
-        rate(in[round], movable.bytes, move("resume", &movable));
+        rate(out[round], movable.bytes, leave(&movable));
+        rate(in[round], movable.bytes, come_back(&movable));
         look(&movable);
     }
     part_end(&movable.part);
@@ -228,14 +286,23 @@ void check_moves_most(const struct check *check)
 /* One leaves and the other comes back in its place, both at once as far as there is room. Returns the seconds. */
 static double change_places(struct movable *leaves, struct movable *comes)
 {
-    struct part order;
+    struct part leaving;
     char path[PATH_MAX];
     find_program("gpuslice", path);
+    uint64_t free_before = nvml_free_bytes();
     double begin = now_s();
-    part_start_program(&order, PART_OUTSIDE, (const char *[]){path, "suspend", leaves->part.session, NULL});
-    move("resume", comes);
-    part_end(&order);
-    return now_s() - begin;
+    part_start_program(&leaving, PART_OUTSIDE, (const char *[]){path, "suspend", leaves->part.session, NULL});
+    order("resume", comes->part.session);
+    part_end(&leaving);
+    double seconds = now_s() - begin;
+    expect_back(comes->part.session);
+    uint64_t left = session_memory(leaves->part.session).evicted_bytes,
+             wanted = free_before > leaves->bytes / 16 ? free_before - leaves->bytes / 16 : 0;
+    if (left < nearly(leaves->bytes) || wait_for_free(wanted) < wanted)
+        fail_and_end("of %llu bytes, %llu left the card, which had %llu bytes free before and has %llu now",
+                     (unsigned long long)leaves->bytes, (unsigned long long)left,
+                     (unsigned long long)free_before, (unsigned long long)nvml_free_bytes());
+    return seconds;
 }
 
 /* The first time one leaves before the other comes, as host memory must still be made. */
@@ -245,11 +312,11 @@ static void exchange(uint64_t bytes)
     start(&one, bytes);
     figure("size", (double)one.bytes, "bytes");
     fill(&one);
-    move("suspend", &one);
+    leave(&one);
     start(&other, bytes);
     fill(&other);
-    double seconds = move("suspend", &other);
-    seconds += move("resume", &one);
+    double seconds = leave(&other);
+    seconds += come_back(&one);
     rate("one_after_the_other", 2 * one.bytes, seconds);
     look(&one);
     fill(&one);

@@ -291,16 +291,34 @@ static double sum_of_gpus(const json_t *object, const char *key)
     return sum;
 }
 
+static uint64_t bytes_in(const json_t *object, const char *key, const char *session)
+{
+    const json_t *bytes = json_object_get(object, key);
+    if (!json_is_integer(bytes))
+        fail_and_end("'gpuslice show %s --json' has no %s", session, key);
+    return (uint64_t)json_integer_value(bytes);
+}
+
 struct session_use session_use(const char *session)
 {
     json_t *object = ask("show", session);
-    json_t *used = json_object_get(object, "used_bytes"), *driver = json_object_get(object, "driver_bytes");
-    if (!json_is_integer(used) || !json_is_integer(driver))
-        fail_and_end("'gpuslice show %s --json' has no used_bytes and driver_bytes", session);
-    struct session_use use = {.driver_bytes = (uint64_t)json_integer_value(driver)};
-    use.charged_bytes = (uint64_t)json_integer_value(used) - use.driver_bytes;
+    struct session_use use = {.driver_bytes = bytes_in(object, "driver_bytes", session)};
+    use.charged_bytes = bytes_in(object, "used_bytes", session) - use.driver_bytes;
     json_decref(object);
     return use;
+}
+
+struct session_memory session_memory(const char *session)
+{
+    json_t *object = ask("show", session);
+    struct session_memory memory = {
+        .charged_bytes = bytes_in(object, "used_bytes", session) - bytes_in(object, "driver_bytes", session),
+        .context_bytes = (uint64_t)sum_of_gpus(object, "context_bytes") *
+                         json_array_size(json_object_get(object, "processes")),
+        .evicted_bytes = bytes_in(object, "evicted_bytes", session),
+    };
+    json_decref(object);
+    return memory;
 }
 
 void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seconds)

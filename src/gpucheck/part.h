@@ -66,6 +66,14 @@ struct session_use {
 };
 struct session_use session_use(const char *session);
 
+/* Where a session's memory is, by the daemon. */
+struct session_memory {
+    uint64_t charged_bytes;
+    uint64_t context_bytes; /* what its programs' contexts cost, one each */
+    uint64_t evicted_bytes;
+};
+struct session_memory session_memory(const char *session);
+
 /* The GPU time that the daemon has counted for these parts' sessions, all at one moment; NAN for a session that it
  * does not list. */
 void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seconds);

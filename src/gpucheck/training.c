@@ -3,7 +3,7 @@
  *
  * A training is a part. It answers "step" with "begin" when it begins a step, with "back" when the backward pass
  * begins, and at the end with the loss and the moments of all three by CLOCK_MONOTONIC. To "state" it answers a
- * checksum of its weights. */
+ * checksum of its weights. When it is ready it says how many bytes it has on the card. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -112,7 +112,7 @@ void part_training(const char *argument)
     (void)argument;
     open_context();
     make_net();
-    part_tell("ready");
+    part_tell("ready %llu", (unsigned long long)((2 * LAYERS + 1) * net.layer_bytes));
     for (;;) {
         if (strcmp(part_listen(), "step") == 0) {
             double begin_s = now_s();
@@ -158,10 +158,11 @@ static void take_step(struct part *training, struct step *step,
         fail_and_end("the training says '%s'", training->line);
 }
 
-/* The length of each pass of a step, the pass on which the session is to leave, and when it left. */
+/* The length of each pass of a step, the pass on which the session is to leave, when it left, and how much. */
 static struct {
     double way_s[2], lag_s, told_s, until_s;
     bool is_aimed_back;
+    uint64_t least_bytes; /* what it has on the card, so that much has to leave */
 } aim;
 
 static void leave_and_return(struct part *training, bool is_back)
@@ -171,9 +172,8 @@ static void leave_and_return(struct part *training, bool is_back)
         return;
     sleep_s(moment_s > aim.lag_s ? moment_s - aim.lag_s : 0);
     aim.told_s = now_s();
-    moves_order("suspend", training->session);
-    aim.until_s = now_s();
-    moves_order("resume", training->session);
+    aim.until_s = moves_suspend(training->session, aim.least_bytes).end_s;
+    moves_resume(training->session);
     aim.lag_s = (aim.until_s - aim.told_s) / 2; /* the gate closes first, and then the memory leaves */
 }
 
@@ -186,8 +186,10 @@ static unsigned train_disturbed(struct part *training, struct step *steps)
         take_step(training, &steps[count], NULL);
     aim.way_s[false] = steps[count - 1].back_s - steps[count - 1].begin_s;
     aim.way_s[true] = steps[count - 1].end_s - steps[count - 1].back_s;
-    moves_order("suspend", training->session); /* host memory must be made first */
-    moves_order("resume", training->session);
+    struct moved first =
+        moves_suspend(training->session, aim.least_bytes); /* host memory must be made first */
+    moves_resume(training->session);
+    figure("left", (double)first.bytes, "bytes");
     srand48((long)(fmod(now_s(), 1e3) * 1e6));
     for (; count < STEPS_MOST && (met[false] < HITS_LEAST || met[true] < HITS_LEAST); count++) {
         aim.is_aimed_back = met[true] < met[false];
@@ -224,13 +226,16 @@ static void compare(struct part *undisturbed, struct part *disturbed, const stru
     figure_text("last_loss", "%s", steps[count - 1].loss);
 }
 
-/* Hear "ready", or "not-run" and the reason. */
-static void hear_ready(struct part *training, bool in_session)
+/* Hear "ready" and how many bytes it has, or "not-run" and the reason. Returns the bytes. */
+static uint64_t hear_ready(struct part *training, bool in_session)
 {
     static const char no[] = "not-run ";
+    unsigned long long bytes;
     const char *line = part_hear(training);
+    if (sscanf(line, "ready %llu", &bytes) == 1)
+        return bytes;
     if (strncmp(line, no, strlen(no)) != 0)
-        return;
+        fail_and_end("the training says '%s'", line);
     if (in_session)
         fail_and_end("outside it runs, and in the session not: %s", line + strlen(no));
     not_run("%s", line + strlen(no));
@@ -252,7 +257,7 @@ void check_moves_training(const struct check *check)
     part_start(&undisturbed, PART_OUTSIDE, "training", "");
     hear_ready(&undisturbed, false);
     part_start(&disturbed, PART_MOVES(4 * GIB), "training", "");
-    hear_ready(&disturbed, true);
+    aim.least_bytes = hear_ready(&disturbed, true);
     train_both(&undisturbed, &disturbed);
 }
 
@@ -267,7 +272,7 @@ void check_torch_moves(const struct check *check)
     part_start_program(&undisturbed, PART_OUTSIDE, words);
     hear_ready(&undisturbed, false);
     part_start_program(&disturbed, PART_MOVES(4 * GIB), words);
-    hear_ready(&disturbed, true);
+    aim.least_bytes = hear_ready(&disturbed, true);
     train_both(&undisturbed, &disturbed);
 }
 

@@ -556,6 +556,22 @@ def test_a_planted_fault_fails_the_check_that_is_about_it(planted, fault, check,
     assert planted.left() == NOTHING
 
 
+MOVES = ("moves", "moves-exchange", "moves-training", "torch-moves", "torch-moves-expandable")
+
+
+@pytest.mark.parametrize("fault, reason", [
+    ("unhooked:cuMemAlloc_v2", r"of \d{8,} bytes, 0 left the card"),  # it is outside of the session: nothing leaves, and nothing is lost
+    ("pinned:cuMemAlloc_v2", r"is partly away: 0B left the card, and [\d.]+MiB stay \(set to CU_POINTER_ATTRIBUTE_SYNC_MEMOPS\)"),
+])
+def test_a_check_of_moves_fails_where_nothing_left(planted, fault, reason):
+    """Although no byte is wrong, and every loss is the same."""
+    path = program(planted, "python3", PYTHON.format(gpu_check=str(planted.prefix / "bin" / "gpu-check")))
+    status, rows = planted.only(*MOVES, PLANTED=fault, PATH=path)
+    assert status == 1 and outcomes(rows) == dict.fromkeys(MOVES, "failed")
+    for check in MOVES:
+        assert any(re.search(reason, said) for said in rows[check]["reasons"]), rows[check]["reasons"]
+
+
 def test_a_daemon_that_does_not_start_fails_what_needs_it_alone(planted):
     daemon = planted.prefix / "bin" / "gpusliced"
     daemon.unlink()

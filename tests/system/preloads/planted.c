@@ -6,6 +6,7 @@
  *   half:NAME       the hook is told half of the bytes that are asked for (cuMemAlloc_v2 alone)
  *   slow:NAME       each call takes 50 us more (cuMemAlloc_v2 alone)
  *   extra:NAME      one more piece of work in each capture (cuStreamBeginCapture_v2 alone)
+ *   pinned:NAME     what it gives is set to SYNC_MEMOPS, so that it stays on the card (cuMemAlloc_v2 alone)
  *   crash:NAME      each call ends the process
  *   hang:NAME       no call ever returns
  */
@@ -34,6 +35,15 @@ static CUresult slow(CUdeviceptr *address, size_t bytes)
     while (monotonic_ns() < end_ns)
         ;
     return hook(address, bytes);
+}
+
+static CUresult (*set_attribute)(const void *, CUpointer_attribute, CUdeviceptr);
+
+static CUresult pinned(CUdeviceptr *address, size_t bytes)
+{
+    const unsigned yes = 1;
+    CUresult result = hook(address, bytes);
+    return result == CUDA_SUCCESS ? set_attribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, *address) : result;
 }
 
 static CUresult (*begin_capture)(CUstream, CUstreamCaptureMode);
@@ -89,6 +99,10 @@ void *dlsym(void *restrict handle, const char *restrict name)
         return planted[2] == 'l' ? (void *)half : (void *)hang;
     case 's':
         return (void *)slow;
+    case 'p':
+        function = of_interceptor(handle, "cuPointerSetAttribute");
+        memcpy(&set_attribute, &function, sizeof(function));
+        return (void *)pinned;
     case 'e':
         memcpy(&begin_capture, &function, sizeof(function));
         function = of_interceptor(handle, "cuLaunchHostFunc");
