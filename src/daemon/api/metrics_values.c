@@ -280,6 +280,11 @@ static uint64_t session_unmovable_bytes(const struct subject *subject)
     return wire_stays_sum(standing.memory.stays_bytes);
 }
 
+static uint64_t session_partly_away(const struct subject *subject)
+{
+    return moves_standing(subject->session).state == MOVE_PARTLY_AWAY;
+}
+
 static uint64_t session_host_memory_bytes(const struct subject *subject)
 {
     return moves_standing(subject->session).arena_bytes;
