@@ -279,7 +279,8 @@ static int state_pair(const char *state)
     if (strcmp(state, "turn") == 0 || strcmp(state, "guest") == 0)
         return PAIR_GOOD;
     if (strcmp(state, "waits") == 0 || strcmp(state, "queued") == 0 || strcmp(state, "suspended") == 0 ||
-        strcmp(state, "asleep") == 0 || strcmp(state, "leaving") == 0 || strcmp(state, "coming") == 0)
+        strcmp(state, "partly away") == 0 || strcmp(state, "asleep") == 0 || strcmp(state, "leaving") == 0 ||
+        strcmp(state, "coming") == 0)
         return PAIR_WARN;
     return strcmp(state, "undrainable") == 0 || strcmp(state, "expired") == 0 ? PAIR_BAD : 0;
 }
@@ -418,7 +419,7 @@ static void draw_processes(const struct top_row *row, int y, int end)
 static void draw_detail(const struct top_view *view)
 {
     int y = list_end(view), cells = COLS - 12 < TOP_PAST ? COLS - 12 : TOP_PAST;
-    char text[256];
+    char text[1024];
     if (view->rows.shown_count == 0)
         return;
     const struct top_row *row = &view->rows.rows[top_rows_selected(&view->rows)];

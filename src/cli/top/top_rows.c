@@ -66,6 +66,8 @@ static const char *state_of_away(const json_t *session)
     const char *by = session_text(session, "suspended_by");
     if (json_is_true(json_object_get(session, "waits_for_room")))
         return "waits";
+    if (session_is_partly_away(session))
+        return "partly away";
     return strcmp(by, "idle") == 0 ? "asleep" : strcmp(by, "need") == 0 ? "away" : "suspended";
 }
 
@@ -75,8 +77,6 @@ static const char *state_of(const json_t *session)
     const char *residency = session_text(session, "residency");
     if (strcmp(state, "active") != 0)
         return state;
-    if (session_is_partly_away(session))
-        return "partly away";
     if (session_is_away(session))
         return state_of_away(session);
     if (strcmp(residency, "leaving") == 0 || strcmp(residency, "coming") == 0)
@@ -337,10 +337,13 @@ void top_row_lease(const struct top_row *row, char *text, size_t bytes)
         length += snprintf(text + length, bytes - (size_t)length, " at %.0f%% of its speed alone",
                            100 * json_number_value(progress));
     uint64_t evicted = session_number(row->session, "evicted_bytes");
-    char away[UNITS_BYTES_TEXT];
+    char away[UNITS_BYTES_TEXT], stays[SESSION_STAYS_TEXT];
     if (evicted)
         length += snprintf(text + length, bytes - (size_t)length, "   %s in host memory",
                            units_format_bytes(evicted, away));
+    if (session_is_partly_away(row->session))
+        length +=
+            snprintf(text + length, bytes - (size_t)length, "   %s", session_stays(row->session, stays));
     length += snprintf(text + length, bytes - (size_t)length, "   threads waited %.1f s", row->waited);
     const json_t *waits = json_object_get(row->session, "gate_waits");
     char p50[SESSION_MS_TEXT], p99[SESSION_MS_TEXT];

@@ -133,13 +133,12 @@ const struct cli_verb verb_suspend = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "have a session's GPU memory leave the card",
-    .text = "The session's GPU memory moves to host memory; its programs go on until they touch the GPU, and "
-            "then wait for 'gpuslice resume'. Returns when the memory has left the card, or the session has "
-            "ended. Memory that cannot leave the card stays there; the command then says how much and why, "
-            "and its "
-            "status is 3. If the session was not made with --oversubscribe, the driver takes its programs "
-            "off the "
-            "card as a whole, which needs driver 570 or later.",
+    .text =
+        "The session's GPU memory moves to host memory; its programs go on until they touch the GPU, and "
+        "then wait for 'gpuslice resume'. Returns when the memory has left the card, or the session has "
+        "ended. Memory that cannot leave the card stays there: the command then says how much and why, and "
+        "its status is 3. If the session was not made with --oversubscribe, the driver takes its programs "
+        "off the card as a whole, which needs driver 570 or later.",
     .examples = "  gpuslice create --name notebook --memory 4GiB --oversubscribe\n"
                 "  gpuslice suspend notebook",
     .options = options,
