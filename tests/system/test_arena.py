@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from conftest import MIB, wait_for
+from moved import resume, suspend
 from test_moves import WORKS, memory_cgroup, run_movable  # noqa: F401 # a fixture
 
 CHUNK = 64 * MIB
@@ -53,12 +54,12 @@ def test_the_first_suspend_finds_its_host_memory_there(crowded, reap):
     a, b = run(daemon, reap, "a", 200), run(daemon, reap, "b", 100)
     made = {name: wait_until_made(daemon, name) for name in "ab"}
     assert daemon.session("a")["residency"] == daemon.session("b")["residency"] == "resident"
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     assert daemon.session("a")["evicted_bytes"] >= 200 * MIB and host_bytes(daemon, "a") == made["a"]
-    daemon.cli("resume", "a")
-    daemon.cli("suspend", "b")
+    resume(daemon, "a")
+    suspend(daemon, "b")
     assert host_bytes(daemon, "b") == made["b"]
-    daemon.cli("resume", "b")
+    resume(daemon, "b")
     end(a, b)
 
 
@@ -75,9 +76,9 @@ def test_nothing_is_made_for_a_session_that_does_not_have_to_leave(daemon, reap)
 def test_the_setting_forbids_it(crowded, reap):
     daemon = crowded("host-memory-ahead = no")
     movable = run(daemon, reap, "a", 100, "--idle-suspend", "1h")
-    daemon.cli("suspend", "a")  # it works as ever, and keeps what it was given then
+    suspend(daemon, "a")  # it works as ever, and keeps what it was given then
     given = host_bytes(daemon, "a")
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert movable.ask(f"alloc {200 * MIB}") == "allocated"
     wait_for(lambda: lacks(daemon, "a") > 0, "the daemon to have heard of it")
     assert host_bytes(daemon, "a") == given
@@ -93,12 +94,12 @@ def test_what_was_made_ahead_goes_back_where_another_session_needs_it(crowded, r
     a = run(daemon, reap, "a", 200)
     b = run(daemon, reap, "b", 150)
     wait_for(lambda: host_bytes(daemon, "a") + host_bytes(daemon, "b") == 2 * CHUNK, "host memory to be made", 30)
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     assert daemon.session("a")["evicted_bytes"] >= 200 * MIB
     assert host_bytes(daemon, "a") + host_bytes(daemon, "b") <= 320 * MIB
-    daemon.cli("resume", "a")
-    daemon.cli("suspend", "b")  # and the other way round
-    daemon.cli("resume", "b")
+    resume(daemon, "a")
+    suspend(daemon, "b")  # and the other way round
+    resume(daemon, "b")
     end(a, b)
 
 
@@ -106,8 +107,8 @@ def test_who_is_stopped_gives_no_host_memory_back(crowded, reap):
     """Whoever needs it stays on the card as a whole, and leaves once the other goes on."""
     daemon = crowded("host-memory = 320MiB", "host-memory-ahead = no")
     b = run(daemon, reap, "b", 100)
-    daemon.cli("suspend", "b")
-    daemon.cli("resume", "b")
+    suspend(daemon, "b")
+    resume(daemon, "b")
     assert host_bytes(daemon, "b") == 2 * CHUNK
     a = run(daemon, reap, "a", 200)
     wait_for(lambda: daemon.session("a")["movable_bytes"] >= 200 * MIB, "the daemon to have heard of it")
@@ -117,8 +118,8 @@ def test_who_is_stopped_gives_no_host_memory_back(crowded, reap):
     assert daemon.session("a")["residency"] == "resident" and daemon.session("a")["evicted_bytes"] == 0
     b.process.send_signal(signal.SIGCONT)
     wait_for(lambda: host_bytes(daemon, "b") == 0, "what it was asked for to go back")
-    daemon.cli("suspend", "a")
-    daemon.cli("resume", "a")
+    suspend(daemon, "a")
+    resume(daemon, "a")
     end(a, b)
 
 
@@ -130,9 +131,9 @@ def test_a_daemon_that_is_killed_meanwhile_goes_on(crowded, reap):
     daemon.start()
     made = wait_until_made(daemon, "a")
     assert made < daemon.session("a")["movable_bytes"] + 2 * CHUNK
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     assert host_bytes(daemon, "a") == made
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     end(a, b)
 
 
@@ -146,8 +147,8 @@ def test_a_machine_that_is_short_of_memory_gets_it_back(crowded, reap, memory_cg
     wait_for(lambda: host_bytes(daemon, "a") == host_bytes(daemon, "b") == 0, "host memory to go back", 30)
     assert kills() == 0
     (folder / bound).write_text(str(800 * MIB))
-    daemon.cli("suspend", "a")
-    daemon.cli("resume", "a")
+    suspend(daemon, "a")
+    resume(daemon, "a")
     end(a, b)
 
 

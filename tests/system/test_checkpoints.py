@@ -12,6 +12,7 @@ import sqlite3
 import pytest
 
 from conftest import MIB, wait_for
+from moved import resume, suspend
 from test_moves import free_bytes, run_movable
 
 RESIDENCY = {"suspend": "away", "resume": "resident"}
@@ -70,7 +71,7 @@ class Checkpoints:
 
     def prepare(self, verb):
         if verb == "resume":
-            self.daemon.cli("suspend", "a")
+            suspend(self.daemon, "a")
 
     def wait_until_done(self, verb):
         wait_for(lambda: self.daemon.session("a")["residency"] == RESIDENCY[verb], f"{verb} to be done")
@@ -86,7 +87,7 @@ class Checkpoints:
 
     def end(self):
         if self.is_off():
-            self.daemon.cli("resume", "a")
+            resume(self.daemon, "a")
             self.expect("resume")
         self.plain.end()
         wait_for(lambda: self.daemon.request("GET", "/v1/sessions")[1] == [], "the session to end")

@@ -11,6 +11,7 @@ import pytest
 
 from attach_client import GPUS, REQUESTS
 from conftest import DEADLINE_S, GIB, MIB, has_words, wait_for
+from moved import resume, suspend
 from test_quota import Puppet
 from waiting import state_of
 
@@ -135,11 +136,11 @@ def test_what_the_driver_takes_counts_while_the_rest_is_away(daemon, start):
     assert program.do(f"alloc({32 * MIB})")[0] == 0
     before = sampled(daemon, session)["driver_bytes"]
     assert before >= 8 * MIB
-    daemon.cli("suspend", session["session_id"])
+    suspend(daemon, session["session_id"])
     away = sampled(daemon, session)
     assert (away["residency"], away["driver_bytes"]) == ("away", before)
     assert program.do(f"alloc({32 * MIB})")[0] == OUT_OF_MEMORY
-    daemon.cli("resume", session["session_id"])
+    resume(daemon, session["session_id"])
     assert sampled(daemon, session)["driver_bytes"] == before
 
 

@@ -11,6 +11,7 @@ import struct
 import pytest
 
 from conftest import MIB, wait_for
+from moved import resume, suspend
 from test_moves import Movable, free_bytes
 from waiting import state_of
 
@@ -113,7 +114,7 @@ class Verb:
     def prepare(self):
         self.world.needs("x")
         if self.verb == "resume":
-            self.world.daemon.cli("suspend", "x")
+            suspend(self.world.daemon, "x")
 
     def begin(self):
         self.command = self.world.reap(self.world.daemon.spawn(self.verb, "x"))
@@ -133,7 +134,7 @@ class Verb:
         """Whatever became of the command."""
         self.command.wait(20)
         if "x" in self.world.movables:
-            self.world.daemon.cli("resume", "x")
+            resume(self.world.daemon, "x")
             assert self.world.movables["x"].ask("check") == "good"
 
 

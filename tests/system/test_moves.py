@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import select
 import shutil
 import signal
@@ -14,7 +15,9 @@ import time
 import pytest
 
 import attach_client
+import moved
 from conftest import GIB, MIB, wait_for
+from moved import card_used, left_in_turns, resume, suspend, suspend_in_part
 
 
 class Movable:
@@ -89,59 +92,38 @@ def free_bytes(daemon):
 
 def events(daemon, session):
     """Kinds and messages of the session's events."""
-    lines = daemon.cli("events", "--json", session["session_id"]).stdout.splitlines()
-    return [(event["kind"], event["message"]) for event in map(json.loads, lines)]
-
-
-def card_used(daemon, gpu=0):
-    """What the card shows as taken."""
-    return daemon.request("GET", "/v1/gpus")[1][gpu]["used_bytes"]
-
-
-def suspend_in_part(daemon, session):
-    """Suspend a session of which something stays. Returns what is said of it."""
-    result = daemon.cli("suspend", session, check=False)
-    assert result.returncode == 3, (result.returncode, result.stderr)
-    return result.stderr.strip().split(" is partly away: ")[1]
+    return [(event["kind"], event["message"]) for event in moved.events(daemon, session)]
 
 
 def test_memory_leaves_the_card_and_comes_back_byte_for_byte(daemon, start):
     movable = start(40, 8 * MIB, "--name", "a", "--memory", "512MiB")
     before = free_bytes(daemon)
-    daemon.cli("suspend", "a")
-    session = daemon.session("a")
-    assert session["residency"] == "away" and session["suspended_by"] == "user"
-    assert " away " in daemon.cli("list").stdout
-    assert session["movable_bytes"] == 0 and session["evicted_bytes"] > 80 * MIB
-    assert free_bytes(daemon) - before >= session["evicted_bytes"]
+    session = suspend(daemon, "a")
+    assert " away " in daemon.cli("list").stdout and session["evicted_bytes"] > 80 * MIB
     movable.send("check")
-    daemon.cli("resume", "a")
-    assert movable.read() == "good"
-    session = daemon.session("a")
-    assert session["residency"] == "resident" and session["suspended_by"] is None
-    assert session["evicted_bytes"] == 0 and free_bytes(daemon) == before
+    resume(daemon, "a")
+    assert movable.read() == "good" and free_bytes(daemon) == before
     assert movable.ask("fill 2") == "filled"
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     daemon.cli("suspend", "a")  # again is no mistake
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     daemon.cli("resume", "a")
     assert movable.ask("check") == "good"
-    kinds = [kind for kind, _ in events(daemon, session)]
-    assert kinds.count("session.suspended") == 2 and kinds.count("session.resumed") == 2
+    left = [event for event in moved.events(daemon, session) if event["kind"] == "session.suspended"]
+    assert [(event["evicted_bytes"], event["stays_bytes"]) for event in left] == [(session["evicted_bytes"], 0)] * 2
+    assert [kind for kind, _ in events(daemon, session)].count("session.resumed") == 2
     movable.end()
 
 
 def test_processes_of_a_session_move_together_and_new_ones_wait(daemon, start):
     daemon.cli("create", "--name", "a", "--memory", "600MiB", "--oversubscribe")
     movables = [start(10, 8 * MIB, session="a") for _ in range(3)]
-    daemon.cli("suspend", "a")
-    session = daemon.session("a")
-    assert session["residency"] == "away" and session["movable_bytes"] == 0
+    suspend(daemon, "a")
     # What it asks for now is not on the card.
     assert movables[0].ask("alloc 1048576") == "allocated"
     for movable in movables:
         movable.send("check")
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert [movable.read() for movable in movables] == ["good"] * 3
     for movable in movables:
         movable.end()
@@ -150,7 +132,7 @@ def test_processes_of_a_session_move_together_and_new_ones_wait(daemon, start):
 
 def test_what_needs_no_gpu_wakes_nobody(daemon, start):
     movable = start(10, 4 * MIB, "--name", "a", "--memory", "512MiB")
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     assert movable.ask("ask") == "good"
     assert movable.ask(f"alloc {3 * MIB}") == "allocated"
     assert movable.ask(f"alloc {MIB}") == "allocated"
@@ -158,7 +140,7 @@ def test_what_needs_no_gpu_wakes_nobody(daemon, start):
     wait_for(lambda: daemon.session("a")["residency"] == "away", "what it allocated meanwhile to have left, too")
     assert daemon.session("a")["suspended_by"] == "user"
     movable.send("touch")
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert movable.read() == "touched" and movable.ask("fill 3") == "filled" and movable.ask("check") == "good"
     movable.end()
 
@@ -172,10 +154,10 @@ def test_what_names_addresses_waits_for_the_memory(daemon, start):
     movable = start(8, MIB, "--name", "a", "--memory", "512MiB")
     assert movable.ask("name nothing") == "ready to name"
     for how in NAMED_BY:
-        daemon.cli("suspend", "a")
+        suspend(daemon, "a")
         movable.send(f"name {how}")
         assert not movable.has_answered(0.1), f"{how}: {movable.read() or movable.process.stderr.read()}"
-        daemon.cli("resume", "a")
+        resume(daemon, "a")
         assert movable.read() == "named"
     assert movable.ask("check") == "good"
     movable.end()
@@ -208,12 +190,12 @@ def test_the_driver_takes_programs_of_other_sessions_off_the_card(daemon, start_
     before = free_bytes(daemon)
     assert before < card
     for _ in range(2):
-        daemon.cli("suspend", "a")
+        suspend(daemon, "a")
         assert daemon.session("a")["residency"] == "away" and daemon.session("a")["suspended_by"] == "user"
         assert free_bytes(daemon) == card
         plain.send("check")
         assert not plain.has_answered(0.2)
-        daemon.cli("resume", "a")
+        resume(daemon, "a")
         assert plain.read() == "good"
         assert daemon.session("a")["residency"] == "resident" and free_bytes(daemon) == before
     told = events(daemon, daemon.session("a"))
@@ -234,7 +216,7 @@ def test_a_driver_without_checkpoints_refuses(make_daemon, make_gpu, start_plain
 
 def test_a_checkpointed_program_waits_for_room_that_others_took(daemon, start_plain, product, reap):
     plain = start_plain(daemon, "--name", "a", "--memory", "512MiB")
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     bytes_left = free_bytes(daemon)
     other = Movable(reap(subprocess.Popen([product.program("movable"), "0", "1"], env=daemon.gpu.environment(), text=True,
                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
@@ -244,7 +226,7 @@ def test_a_checkpointed_program_waits_for_room_that_others_took(daemon, start_pl
     assert refused.returncode == 1 and "no room" in refused.stderr
     assert daemon.session("a")["residency"] == "away"
     other.end()
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert plain.ask("check") == "good"
     plain.end()
 
@@ -260,7 +242,7 @@ def test_programs_that_came_back_alone_leave_again(daemon, product, reap):
         return plain
     plains = [begin(), begin()]
     each = (card - free_bytes(daemon)) // 2
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     other = Movable(reap(subprocess.Popen([product.program("movable"), "0", "1"], env=daemon.gpu.environment(), text=True,
                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
     assert other.ask(f"alloc {free_bytes(daemon) - each - 100 * MIB}") == "allocated"
@@ -276,7 +258,7 @@ def test_programs_that_came_back_alone_leave_again(daemon, product, reap):
     daemon.cli("suspend", "a")
     assert free_bytes(daemon) == alone
     other.end()
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     for plain in plains:
         assert plain.ask("check") == "good"
         plain.end()
@@ -285,11 +267,11 @@ def test_programs_that_came_back_alone_leave_again(daemon, product, reap):
 def test_checkpointed_programs_outlive_the_daemon_and_die_whole(daemon, start_plain):
     one, other = (start_plain(daemon, "--name", name, "--memory", "512MiB") for name in "ab")
     for name in "ab":
-        daemon.cli("suspend", name)
+        suspend(daemon, name)
     daemon.kill()
     daemon.start()
     assert daemon.session("a")["residency"] == "away"
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert one.ask("check") == "good"
     other.process.kill()
     other.process.wait()
@@ -306,8 +288,8 @@ def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
     assert daemon.session("a")["residency"] == "resident" and movable.ask("check") == "good"
     daemon.cli("set", "a", "--host-memory", "1GiB")
     assert ("session.changed", "1GiB of host memory") in events(daemon, daemon.session("a"))
-    daemon.cli("suspend", "a")
-    daemon.cli("resume", "a")
+    suspend(daemon, "a")
+    resume(daemon, "a")
     assert movable.ask("check") == "good"
     movable.end()
 
@@ -370,8 +352,8 @@ def test_a_memory_cgroup_that_is_too_small_refuses_before_its_bound(daemon, star
     assert refused.returncode == 1 and "there is no host memory for it" in refused.stderr and "can spare" in refused.stderr
     assert daemon.session("large")["residency"] == "resident" and daemon.session("large")["host_memory_bytes"] == 0
     small = start(10, 8 * MIB, "--name", "small", "--memory", "200MiB")
-    daemon.cli("suspend", "small")
-    daemon.cli("resume", "small")
+    suspend(daemon, "small")
+    resume(daemon, "small")
     assert large.ask("check") == "good" and small.ask("check") == "good" and kills() == 0
     for movable in (large, small):
         movable.end()
@@ -398,14 +380,14 @@ def test_what_a_thread_without_a_context_exports_comes_back_for_it(daemon, start
 def test_memory_outlives_the_daemon_where_it_is(daemon, start):
     resident = start(10, 8 * MIB, "--name", "here", "--memory", "200MiB")
     away = start(10, 8 * MIB, "--name", "away", "--memory", "200MiB")
-    daemon.cli("suspend", "away")
+    suspend(daemon, "away")
     daemon.kill()
     assert resident.ask("check") == "good"  # runs on
     away.send("check")                      # waits
     daemon.start()
     session = wait_for(lambda: (now := daemon.session("away"))["evicted_bytes"] and now, "the process to say where it is")
     assert session["residency"] == "away" and session["suspended_by"] == "user"
-    daemon.cli("resume", "away")
+    resume(daemon, "away")
     assert away.read() == "good"
     away.end()
     assert "waits" in away.process.stderr.read()
@@ -414,14 +396,14 @@ def test_memory_outlives_the_daemon_where_it_is(daemon, start):
 
 def test_a_program_ends_while_its_memory_is_away(daemon, start):
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     movable.end()
 
 
 def test_an_exit_handler_that_uses_the_gpu_waits_for_the_memory(daemon, start):
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
     assert movable.ask("atexit") == "will"
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     movable.process.stdin.close()
     daemon.cli("resume", "a")  # which may see the session end
     assert movable.read() == "good"
@@ -434,7 +416,7 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     os.kill(stopped.process.pid, signal.SIGSTOP)
     daemon.cli("suspend", "stopped", "--no-wait")
     daemon.cli("suspend", "other")
-    daemon.cli("resume", "other")
+    resume(daemon, "other")
     assert other.ask("check") == "good" and daemon.session("stopped")["residency"] == "leaving"
     assert "leaving, about" in daemon.cli("list").stdout and "leaving, by user, about" in daemon.cli("show", "stopped").stdout
     os.kill(stopped.process.pid, signal.SIGCONT)
@@ -449,13 +431,13 @@ def test_host_memory_that_is_not_needed_any_more_goes_back(daemon, start):
     """After a while; what the session has left still leaves and comes back."""
     movable = start(10, MIB, "--name", "a", "--memory", "700MiB")
     assert movable.ask(f"alloc {600 * MIB}") == "allocated"
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     assert daemon.session("a")["host_memory_bytes"] >= 600 * MIB
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert movable.ask("free") == "freed"
     wait_for(lambda: daemon.session("a")["host_memory_bytes"] <= 320 * MIB, "host memory to go back", 30)
-    daemon.cli("suspend", "a")
-    daemon.cli("resume", "a")
+    suspend(daemon, "a")
+    resume(daemon, "a")
     assert movable.ask("check") == "good"
     movable.end()
 
@@ -464,8 +446,8 @@ def test_host_memory_of_a_process_whose_ledger_was_lost_counts_on(daemon, start)
     """It attaches again, to another ledger, and has the host memory that an earlier daemon gave it."""
     program = start(4, 32 * MIB, "--name", "a")
     program.ask(f"alloc {32 * MIB}")
-    daemon.cli("suspend", "a")
-    daemon.cli("resume", "a")
+    suspend(daemon, "a")
+    resume(daemon, "a")
     given = daemon.session("a")["host_memory_bytes"]
     assert given > 0
     daemon.kill()
@@ -473,9 +455,9 @@ def test_host_memory_of_a_process_whose_ledger_was_lost_counts_on(daemon, start)
     daemon.start()
     wait_for(lambda: daemon.session("a")["used_bytes"] > 0 and daemon.session("a")["movable_bytes"] > 0, "the program to be back")
     assert daemon.session("a")["host_memory_bytes"] == given
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     assert daemon.session("a")["host_memory_bytes"] == given
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert program.ask("check") == "good"
     program.end()
 
@@ -490,7 +472,7 @@ def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
         return found
 
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
-    daemon.cli("suspend", "a")
+    suspend(daemon, "a")
     assert daemon.session("a")["host_memory_bytes"] >= 64 * MIB
     assert arenas(daemon.process.pid) == []
     assert "gpuslice-arena" in open(f"/proc/{movable.process.pid}/maps").read()
@@ -503,7 +485,9 @@ def test_sessions_that_do_not_fit_together_take_turns(narrow, reap):
     assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == 350 * MIB
     assert_good_in_turns(movables)
     events_of = [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))]
-    assert "session.suspended" in events_of and "session.resumed" in events_of and "session.move_failed" not in events_of
+    assert "session.resumed" in events_of and "session.move_failed" not in events_of
+    for name in "ab":
+        assert min(left_in_turns(daemon, name)) > 200 * MIB
     for movable in movables:
         movable.end()
 
@@ -696,7 +680,7 @@ def test_what_has_no_context_to_leave_by_counts_as_unmovable(daemon, start_puppe
     session = daemon.session("a")
     assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("partly_away", 0, 64 * MIB)
     assert "agent.floods" not in [kind for kind, _ in events(daemon, session)]
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     session = daemon.session("a")
     assert (session["residency"], session["movable_bytes"], session["unmovable_bytes"]) == ("resident", 64 * MIB, 0)
     puppet.process.kill()
@@ -716,7 +700,7 @@ def test_what_could_not_leave_is_told_with_its_size_and_why(daemon, start_puppet
     assert "partly away" in daemon.cli("list").stdout
     assert "64MiB stay (exported to other processes)" in daemon.cli("show", "a").stdout
     assert events(daemon, session)[-1] == ("session.suspended", "64MiB left the card; 64MiB stay (exported to other processes)")
-    daemon.cli("resume", "a")
+    resume(daemon, "a")
     assert daemon.session("a")["residency"] == "resident"
     puppet.end()
 
@@ -733,6 +717,101 @@ def test_movable_memory_follows_the_ledger_at_once(daemon, start_puppet):
         assert puppet.ask(f"free {held.pop()}") == "0"
         assert daemon.session("a")["movable_bytes"] == 32 * MIB * left
     puppet.end()
+
+
+def test_where_memory_is_never_adds_up_to_more_than_is_used(daemon, start_puppet):
+    """While a program allocates, exports, frees, leaves and comes back."""
+    puppet = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "512MiB")
+    wrong, seen, is_over = [], set(), threading.Event()
+
+    def watch():
+        while not is_over.is_set():
+            session = daemon.session("a")
+            parts = [session[key] for key in ("movable_bytes", "evicted_bytes", "unmovable_bytes")]
+            seen.add(session["residency"])
+            if sum(parts) > session["used_bytes"] or sum(row["bytes"] for row in session["stays"]) != parts[2]:
+                wrong.append(session)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        for _ in range(6):
+            first, second = (puppet.ask(f"alloc {32 * MIB}").split()[1] for _ in range(2))
+            assert puppet.ask(f"ipcget {second}").split()[0] == "0"
+            suspend_in_part(daemon, "a")
+            resume(daemon, "a")
+            assert puppet.ask(f"free {first}") == puppet.ask(f"free {second}") == "0"
+    finally:
+        is_over.set()
+        watcher.join()
+    assert wrong == [] and {"resident", "partly_away"} <= seen
+    session = daemon.session("a")
+    assert [session[key] for key in ("movable_bytes", "evicted_bytes", "unmovable_bytes")] == [0, 0, 0] == [session["used_bytes"]] * 3
+    puppet.end()
+
+
+def test_a_program_that_never_says_where_its_memory_is_has_not_left(daemon):
+    daemon.cli("create", "--name", "a", "--memory", "512MiB", "--oversubscribe")
+    client = attach_client.Client(daemon.attach_socket).attach(daemon.session("a")["session_id"])
+    client.hold(64 * MIB)
+    assert suspend_in_part(daemon, "a") == "0B left the card, and 64MiB stay (of programs that GPU Slice cannot move)"
+    client.close()
+
+
+def hold_what_stays(puppet, size):
+    """Memory that others may have from now on."""
+    code, address = puppet.ask(f"alloc {size}").split()
+    assert code == "0" and puppet.ask(f"ipcget {address}").split()[0] == "0"
+    return address
+
+
+def test_two_that_cannot_leave_and_do_not_fit_are_told_why(narrow, start_puppet):
+    daemon = narrow
+    first, second = (start_puppet(daemon, "--name", name, "--oversubscribe", "--memory", "350MiB") for name in "ab")
+    hold_what_stays(first, 240 * MIB)
+    assert second.ask(f"alloc {240 * MIB}") == OUT_OF_MEMORY
+    (message,) = [event["message"] for event in moved.events(daemon, daemon.session("b")) if event["kind"] == "memory.short"]
+    assert re.fullmatch(r"a program was refused 240MiB on GPU 0, where 15\d(\.\d)?MiB would be free if all others left that can; "
+                        r"of others 240MiB stay \(exported to other processes\)", message), message
+    assert "session.suspended" not in [kind for kind, _ in events(daemon, daemon.session("a"))]  # it would have been of no use
+    second.end()
+    said = second.process.stderr.read()
+    assert "out of memory in session" in said and "the card has no room for 240MiB" in said and "'gpuslice events" in said
+    first.end()
+
+
+def test_who_cannot_come_back_says_what_is_in_the_way(narrow, start_puppet):
+    """While it was away another one exported what it had."""
+    daemon = narrow
+    away, stays = (start_puppet(daemon, "--name", name, "--oversubscribe", "--memory", "350MiB") for name in ("away", "stays"))
+    assert away.ask(f"alloc {200 * MIB}").split()[0] == "0"
+    suspend(daemon, "away")
+    address = hold_what_stays(stays, 300 * MIB)
+    failed = daemon.cli("resume", "away", check=False)
+    assert failed.returncode == 1 and "it waits for room to come back: it lacks " in failed.stderr
+    assert "of others 300MiB stay (exported to other processes)" in failed.stderr
+    session = daemon.session("away")
+    assert session["residency"] == "away" and session["waits_for"] == "room" and session["move_failure"] in failed.stderr
+    assert [message for kind, message in events(daemon, session) if kind == "session.move_failed"] == [session["move_failure"]]
+    assert stays.ask(f"free {address}") == "0"
+    wait_for(lambda: daemon.session("away")["residency"] == "resident", "it to come back once there is room")
+    assert daemon.session("away")["move_failure"] is None
+    for puppet in (away, stays):
+        puppet.end()
+
+
+def test_those_that_leave_in_part_take_turns_with_the_rest(narrow, start_puppet):
+    daemon = narrow
+    first = start_puppet(daemon, "--name", "a", "--oversubscribe", "--memory", "350MiB")
+    hold_what_stays(first, 64 * MIB)
+    assert first.ask(f"alloc {200 * MIB}").split()[0] == "0"
+    second = start_puppet(daemon, "--name", "b", "--oversubscribe", "--memory", "350MiB")
+    assert second.ask(f"alloc {240 * MIB}").split()[0] == "0"
+    wait_for(lambda: daemon.session("a")["residency"] == "partly_away", "what can leave to have left")
+    assert daemon.session("a")["suspended_by"] == "need" and daemon.session("a")["evicted_bytes"] == 200 * MIB
+    assert events(daemon, daemon.session("a"))[-1] == ("session.suspended", "200MiB left the card; 64MiB stay (exported to other processes)")
+    first.process.kill()
+    second.end()
 
 
 def test_what_a_process_says_takes_no_room_from_others(make_daemon, make_gpu, reap):

@@ -1,0 +1,57 @@
+"""What a move has to show: bytes that left, by what the daemon says and by what the card shows as taken."""
+import json
+
+
+def card_used(daemon):
+    """What the cards show as taken, all together."""
+    return sum(gpu["total_bytes"] - gpu["free_bytes"] for gpu in daemon.request("GET", "/v1/gpus")[1])
+
+
+def events(daemon, session):
+    """The session's events."""
+    return [json.loads(line) for line in daemon.cli("events", "--json", session["session_id"]).stdout.splitlines()]
+
+
+def suspend(daemon, name):
+    """All of the session's memory leaves. A session whose memory does not move leaves with its contexts. Returns the session."""
+    before, taken = daemon.session(name), card_used(daemon)
+    assert before["residency"] == "resident"
+    daemon.cli("suspend", name)
+    session, left = daemon.session(name), taken - card_used(daemon)
+    assert session["residency"] == "away" and session["movable_bytes"] == 0 and session["suspended_by"] == "user"
+    if session["oversubscribe"] == "none":
+        assert left >= before["used_bytes"] > 0
+    else:
+        assert left >= session["evicted_bytes"] >= before["movable_bytes"] > 0
+    return session
+
+
+def suspend_in_part(daemon, name):
+    """Some of the session's memory cannot leave. Returns what is said of it."""
+    before, taken = daemon.session(name), card_used(daemon)
+    result = daemon.cli("suspend", name, check=False)
+    assert result.returncode == 3, (result.returncode, result.stderr)
+    session, left = daemon.session(name), taken - card_used(daemon)
+    stays = {row["why"]: row["bytes"] for row in session["stays"]}
+    assert session["residency"] == "partly_away" and session["movable_bytes"] == 0 and set(stays) - {"context"}
+    assert sum(stays.values()) == session["unmovable_bytes"] and list(stays.values()) == sorted(stays.values(), reverse=True)
+    assert session["evicted_bytes"] + session["unmovable_bytes"] <= session["used_bytes"] == before["used_bytes"]
+    assert left >= session["evicted_bytes"]
+    return result.stderr.strip().split(" is partly away: ")[1]
+
+
+def resume(daemon, name):
+    """All of the session's memory comes back. Returns the session."""
+    before, taken = daemon.session(name), card_used(daemon)
+    daemon.cli("resume", name)
+    session, came = daemon.session(name), card_used(daemon) - taken
+    assert session["residency"] == "resident" and session["evicted_bytes"] == 0 and session["suspended_by"] is None
+    assert came >= before["evicted_bytes"]
+    return session
+
+
+def left_in_turns(daemon, name):
+    """How many bytes left each time that the session made way, by its events; it stayed in none of them."""
+    moves = [event for event in events(daemon, daemon.session(name)) if event["kind"] == "session.suspended"]
+    assert all(event["stays_bytes"] == 0 for event in moves)
+    return [event["evicted_bytes"] for event in moves]
