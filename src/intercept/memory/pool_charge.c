@@ -430,6 +430,20 @@ void pool_charge_refresh_all(void)
         forget_exports_if_none();
 }
 
+void pool_charge_after_leaving(void)
+{
+    struct own_calls calls;
+    if (!atomic_load_explicit(&memory_area()->uses_pools, memory_order_relaxed))
+        return;
+    own_calls_begin(&calls, NULL);
+    for (struct pool *pool = first_pool(); pool; pool = next_pool(pool))
+        if (guard_trylock(&pool->lock)) {
+            follow(pool);
+            guard_unlock(&pool->lock);
+        }
+    own_calls_end(&calls);
+}
+
 void pool_charge_waited_for_work(void)
 {
     if (!charge_has_any())

@@ -63,6 +63,10 @@ void pool_charge_forget(struct pool *pool);
 /* Set the charge of every pool to what it reserves now. */
 void pool_charge_refresh_all(void);
 
+/* The same after memory has left the card, and with it what pools only kept for later. Does not wait: a pool that
+ * another thread is at has its charge set by that thread. */
+void pool_charge_after_leaving(void);
+
 /* After a call in which the program waited for work. */
 void pool_charge_waited_for_work(void);
 

@@ -9,6 +9,7 @@
 #include "intercept/memory/engine/state.h"
 #include "intercept/memory/engine/swap_move.h"
 #include "intercept/memory/engine/unmovable.h"
+#include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/session/session.h"
 
@@ -77,7 +78,9 @@ static int end_move(CUresult result)
 static int evict(void (*progress)(void))
 {
     begin_move();
-    return end_move(swap_evict(progress));
+    int result = end_move(swap_evict(progress));
+    pool_charge_after_leaving();
+    return result;
 }
 
 static int restore(void (*progress)(void))

@@ -248,6 +248,34 @@ static CUmemoryPool pool_with(unsigned types, unsigned short usage)
     return pool;
 }
 
+/* What a pool keeps for later is nobody's: it is gone from the card and from the account, and nothing stays for it. */
+static void what_a_pool_only_keeps_is_not_charged_while_memory_is_away(void **state)
+{
+    cuuint64_t keep_bytes = UINT64_MAX;
+    CUmemoryPool pool = pool_with(0, 0);
+    CUdeviceptr kept, freed;
+    struct agent_memory memory;
+    assert_int_equal(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_bytes),
+                     CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&kept, 2 * MIB, pool, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&freed, 6 * MIB, pool, NULL), CUDA_SUCCESS);
+    fill(kept, 2 * MIB, 1);
+    assert_int_equal(cuMemFreeAsync(freed, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(used(), 8 * MIB);
+    assert_int_equal(swap_mover.evict(NULL), 0);
+    assert_int_equal(card_free(), free_at_first);
+    assert_int_equal(used(), 2 * MIB);
+    swap_mover.count(&memory);
+    assert_int_equal(memory.evicted_bytes, 2 * MIB);
+    assert_int_equal(memory.stays_bytes[WIRE_STAYS_POOL], 0);
+    assert_int_equal(swap_mover.restore(NULL), 0);
+    check(kept, 2 * MIB, 1);
+    assert_int_equal(cuMemFreeAsync(kept, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
 static CUresult (*driver_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
                                  unsigned long long);
 static struct {
@@ -448,6 +476,7 @@ int main(void)
         TEST(memory_of_streams_leaves_the_card_and_comes_back),
         TEST(what_a_stream_frees_is_its_own_at_once_and_others_have_to_wait),
         TEST(a_pool_of_the_program_s_moves_and_ends_with_its_last_allocation),
+        TEST(what_a_pool_only_keeps_is_not_charged_while_memory_is_away),
         TEST(on_a_full_card_a_stream_gets_what_another_one_has_done_with),
         TEST(a_destroyed_pool_keeps_its_memory_while_work_uses_it),
         TEST(an_evicted_process_allocates_and_frees_in_streams),
