@@ -16,7 +16,8 @@
     ".visible .entry gs_checksum_u64(.param .u64 at, .param .u64 count, .param .u64 out)\n{\n ret;\n}\n"     \
     ".visible .entry gs_fill_u32(.param .u64 at, .param .u32 value, .param .u64 count)\n{\n ret;\n}\n"
 
-static const char *const kind_names[KINDS] = {"memory", "exported", "imported", "bound", "graph", "pinned"};
+static const char *const kind_names[KINDS] = {"memory", "kept",  "exported", "pooled",
+                                              "bound",  "graph", "pinned"};
 
 size_t wanted_bytes;
 uint64_t program_seed;

@@ -28,8 +28,9 @@
 
 enum kind {
     MEMORY,   /* nobody else knows of it */
+    KEPT,     /* which a pool of the driver's keeps for later, and nothing is in it */
     EXPORTED, /* others were given it */
-    IMPORTED, /* of another process */
+    POOLED,   /* of a pool that others were given */
     BOUND,    /* to a multicast object */
     GRAPH,    /* which a graph's nodes allocate */
     PINNED,   /* of the host, page-locked */

@@ -107,7 +107,7 @@ static void share(int socket)
     tensor_fill(&shared.content);
     MUST(cuCtxSynchronize());
     MUST(cuMemPoolExportPointer(&shared.pointer, shared.content.at));
-    hold(EXPORTED, (ptrdiff_t)shared.content.bytes);
+    hold(POOLED, (ptrdiff_t)shared.content.bytes);
     send_bytes(socket, &shared, sizeof(shared));
     receive_bytes(socket, &word, 1);
     gallery_pause("shared");
@@ -117,7 +117,7 @@ static void share(int socket)
     MUST(cuMemFreeAsync(shared.content.at, stream));
     MUST(cuStreamSynchronize(stream));
     MUST(cuMemPoolDestroy(pool));
-    hold(EXPORTED, -(ptrdiff_t)shared.content.bytes);
+    hold(POOLED, -(ptrdiff_t)shared.content.bytes);
 }
 
 /* --- Other memory, of a pool that nobody shares ---------------------------------------------------------------- */

@@ -15,9 +15,11 @@ static CUstream stream;
 
 static void look_at_pool(void)
 {
-    cuuint64_t reserved;
+    cuuint64_t reserved, used;
     MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
-    hold(MEMORY, (ptrdiff_t)reserved - (ptrdiff_t)held(MEMORY));
+    MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    hold(MEMORY, (ptrdiff_t)used - (ptrdiff_t)held(MEMORY));
+    hold(KEPT, (ptrdiff_t)(reserved - used) - (ptrdiff_t)held(KEPT));
 }
 
 static CUresult alloc(struct tensor *tensor)
@@ -31,6 +33,8 @@ static CUresult alloc(struct tensor *tensor)
 static void release(struct tensor *tensor)
 {
     MUST(cuMemFreeAsync(tensor->at, stream));
+    MUST(cuStreamSynchronize(stream));
+    look_at_pool();
 }
 
 static CUmemAllocationHandleType handle_types(void)

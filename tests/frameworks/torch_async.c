@@ -10,9 +10,11 @@ static CUstream stream, side;
 /* What the pool has taken from the driver, of which tensors use a part. */
 static void look_at_pool(void)
 {
-    cuuint64_t reserved;
+    cuuint64_t reserved, used;
     MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
-    hold(MEMORY, (ptrdiff_t)reserved - (ptrdiff_t)held(MEMORY));
+    MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    hold(MEMORY, (ptrdiff_t)used - (ptrdiff_t)held(MEMORY));
+    hold(KEPT, (ptrdiff_t)(reserved - used) - (ptrdiff_t)held(KEPT));
 }
 
 static void empty_cache(void)
@@ -43,6 +45,8 @@ static void release(struct tensor *tensor)
     MUST(cuStreamWaitEvent(stream, used, 0));
     MUST(cuEventDestroy_v2(used));
     MUST(cuMemFreeAsync(tensor->at, stream));
+    MUST(cuStreamSynchronize(stream));
+    look_at_pool();
 }
 
 /* A graph that allocates, copies there and back, and frees. */
