@@ -32,6 +32,7 @@ static bool capture(struct graph *graph)
     CUgraph made;
     CUresult result = CUDA_SUCCESS;
     const struct tensor *from = &graph->input;
+    torch_capture(true);
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     for (unsigned i = 0; i < LAYERS && result == CUDA_SUCCESS; i++) {
         struct tensor *to = &graph->layers[i];
@@ -42,6 +43,7 @@ static bool capture(struct graph *graph)
         from = to;
     }
     MUST(cuStreamEndCapture(stream, &made));
+    torch_capture(false);
     if (result == CUDA_SUCCESS)
         MUST(cuGraphInstantiateWithFlags(&graph->exec, made, 0));
     MUST(cuGraphDestroy(made));

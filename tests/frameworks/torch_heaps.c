@@ -96,6 +96,13 @@ void torch_empty_cache(void)
     }
 }
 
+static bool is_capturing;
+
+void torch_capture(bool begins)
+{
+    is_capturing = begins;
+}
+
 /* While a stream is captured, cudaMalloc is allowed to a thread that says that it knows. */
 static cudaError_t malloc_relaxed(void **at, size_t bytes)
 {
@@ -110,7 +117,7 @@ static CUresult take_segment(struct heap *heap, size_t bytes)
 {
     void *at;
     cudaError_t error = malloc_relaxed(&at, bytes);
-    if (error == cudaErrorMemoryAllocation) {
+    if (error == cudaErrorMemoryAllocation && !is_capturing) {
         cudaGetLastError(); /* it is no fault of the next call */
         torch_empty_cache();
         error = malloc_relaxed(&at, bytes);

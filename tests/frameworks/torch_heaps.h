@@ -14,5 +14,7 @@ CUresult torch_alloc(struct torch_heaps *heaps, struct tensor *tensor);
 void torch_free(struct torch_heaps *heaps, struct tensor *tensor);
 /* torch.cuda.empty_cache(): of every pair of heaps. */
 void torch_empty_cache(void);
+/* A capture begins or ends: in between nothing goes back to the driver, as that would wait for work. */
+void torch_capture(bool begins);
 /* The segment of the tensor was given to others, who may use all of it; returns where it begins. */
 CUdeviceptr torch_export(const struct tensor *tensor);
