@@ -220,7 +220,7 @@ void moves_learn(const struct session *session, unsigned policy_gpu);
 struct moves_lack {
     unsigned gpu;
     uint64_t wanted_bytes;
-    uint64_t room_bytes; /* that is free there; with `others_leave`, that would be if all others left that can */
+    uint64_t room_bytes; /* free there now; with `others_leave`, if all others left that can */
     bool others_leave;
 };
 /* The session's programs are refused what they wait for: tell its owner why. */
