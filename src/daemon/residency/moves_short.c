@@ -13,7 +13,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
 
-#define LACK_TEXT 400
+#define LACK_TEXT (STAYS_TEXT + 200)
 
 /* What of others' memory stays on a GPU. */
 struct obstacles {

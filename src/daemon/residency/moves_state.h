@@ -31,6 +31,8 @@ struct process;
 #define MOVES_SLACK_PART 64
 /* No process has more memory than this, whatever it says: sums over all slots of all sessions do not overflow. */
 #define MOVES_BYTES_MOST (UINT64_C(1) << 48)
+/* Room for why a move failed: what a session lacks, and all that stays in its way. */
+#define MOVES_FAILURE_TEXT 800
 /* How often the daemon checks what no message tells it, while anything moves or waits. */
 #define MOVES_TICK_USEC UINT64_C(100000)
 
@@ -91,7 +93,7 @@ struct move {
     uint64_t vain_usec; /* since when it waits for room that nobody can make; 0: it does not */
     bool is_short;      /* `failure` says that it cannot come back for want of room */
     uint64_t due_usec;  /* if it waits: when it should be there, estimated; 0: not known */
-    char failure[256];
+    char failure[MOVES_FAILURE_TEXT];
 };
 
 struct moves {
