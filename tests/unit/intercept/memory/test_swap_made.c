@@ -1,5 +1,8 @@
 /* Physical memory that programs make themselves, with the properties that frameworks ask for, on a card that has them all: it
  * leaves the card unless others use it. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "cuda/driver_more.h"
 #include "memory/swap_world.h"
 
