@@ -31,7 +31,7 @@ static struct swap_pool *first_pool(void)
 
 static struct swap_pool *end_of_pools(void)
 {
-    return state()->table + (state()->table ? state()->count : 0);
+    return state()->table ? state()->table + state()->count : NULL;
 }
 
 /* Take the lock around calls to the driver, which must not invalidate a capture of the program. */

@@ -109,6 +109,9 @@ static int end(void **state)
         free(members[i].session.move);
         free(members[i].process.move);
     }
+    if (chunk.made) /* nobody has made it */
+        free(chunk.argument);
+    chunk.made = NULL;
     sd_event_source_unref(daemon_state.moves->timer);
     sd_event_unref(daemon_state.loop);
     return 0;
