@@ -1,6 +1,8 @@
 """What a move has to show: bytes that left, by what the daemon says and by what the card shows as taken."""
 import json
 
+from conftest import wait_for
+
 
 def card_used(daemon):
     """What the cards show as taken, all together."""
@@ -47,6 +49,20 @@ def resume(daemon, name):
     session, came = daemon.session(name), card_used(daemon) - taken
     assert session["residency"] == "resident" and session["evicted_bytes"] == 0 and session["suspended_by"] is None
     assert came >= before["evicted_bytes"]
+    return session
+
+
+def shown_of(daemon, session):
+    """What the cards show for the session's processes."""
+    pids = {process["pid"] for process in session["processes"]}
+    return sum(process["used_bytes"] for gpu in daemon.request("GET", "/v1/gpus")[1] for process in gpu["processes"] if process["pid"] in pids)
+
+
+def wait_until_away(daemon, name, least_bytes):
+    """The session makes way by itself, with so many bytes; others may have taken the room already. Returns it."""
+    session = wait_for(lambda: (now := daemon.session(name))["residency"] == "away" and now, f"{name} to have left")
+    assert session["movable_bytes"] == 0 and session["evicted_bytes"] >= least_bytes
+    assert shown_of(daemon, session) <= session["used_bytes"] - session["evicted_bytes"]
     return session
 
 

@@ -206,6 +206,19 @@ def test_a_session_leaves_the_card_and_comes_back_from_the_page(open_daemon, pag
     assert page.run("return await page.getByRole('button', {name: 'Suspend stays'}).count();") == 0 and stays["oversubscribe"] == "none"
 
 
+def test_a_session_of_which_some_stays_is_partly_away(open_daemon, page, start):
+    puppet = start(in_session(open_daemon, create(open_daemon, "lends", oversubscribe="swap")))
+    puppet.get("alloc", 64 * MIB)
+    puppet.get("ipcget", puppet.get("alloc", 32 * MIB))
+    says(page, cell("lends", 5), "96 MiB / 1 GiB")
+    page.run("await page.getByRole('button', {name: 'Suspend lends'}).click();")
+    says(page, cell("lends", 3), "partly away")
+    page.run("await page.locator('#session-rows .name').click();"
+             "await page.locator('#detail-body', {hasText: '32 MiB exported to other processes'}).waitFor();"
+             "await page.locator('#detail-suspend', {hasText: 'Resume'}).click(); await page.locator('#detail [data-close]').click();")
+    wait_for(lambda: open_daemon.session("lends")["residency"] == "resident", "it to be back")
+
+
 def test_what_the_daemon_refuses_is_said_in_the_dialog(open_daemon, browser, url):
     go(browser, url)
     browser.run("""await page.locator('#create').click(); await page.locator('#editor [name=memory]').fill('80GiB');

@@ -2,6 +2,7 @@
 import pytest
 
 from conftest import GIB, MIB, wait_for
+from moved import left_in_turns
 from test_moves import Movable, assert_good_in_turns, run_movable, work_on
 
 
@@ -56,8 +57,9 @@ def test_one_program_is_larger_than_the_card_where_it_may_be(paging, start):
     assert large.ask("fill 1") == "filled" and large.ask("check") == "good"
     # Beside one that stays there is room for the rest of the card.
     paging.cli("suspend", "a")
+    assert paging.session("a")["evicted_bytes"] > GIB
     paging.cli("resume", "a")
-    assert large.ask("check") == "good"
+    assert paging.session("a")["evicted_bytes"] == 0 and large.ask("check") == "good"
     large.end()
 
 
@@ -66,6 +68,8 @@ def test_two_that_do_not_fit_together_take_turns(paging, start):
     movables = [start(150, 8 * MIB, "--name", name, "--memory", "900MiB") for name in "ab"]
     wait_for(lambda: [paging.session(name)["residency"] for name in "ab"].count("away") == 1, "one of them to be away")
     assert_good_in_turns(movables)
+    for name in "ab":
+        assert min(left_in_turns(paging, name)) > 500 * MIB
     assert "session.move_failed" not in paging.cli("events", "--json").stdout
     for movable in movables:
         movable.end()
@@ -109,7 +113,7 @@ def test_three_sessions_take_turns_on_two_gpus(make_daemon, make_gpu, product, r
     for movable in c:
         movable.send("check")
     daemon.cli("suspend", "a")
-    assert daemon.session("a")["suspended_by"] == "user"
+    assert daemon.session("a")["suspended_by"] == "user" and daemon.session("a")["evicted_bytes"] > 150 * MIB
     assert [movable.read() for movable in c] == ["good"] * 2 and b.ask("check") == "good"
     assert not a.has_answered(0)
     daemon.cli("resume", "a")

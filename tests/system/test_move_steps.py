@@ -128,6 +128,8 @@ class Verb:
 
     def expect_end(self):
         assert self.command.wait(20) == 0, self.command.stderr.read()
+        evicted = self.world.daemon.session("x")["evicted_bytes"]
+        assert evicted >= 64 * MIB if self.verb == "suspend" else evicted == 0
         self.settle()
 
     def settle(self):

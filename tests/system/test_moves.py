@@ -17,7 +17,7 @@ import pytest
 import attach_client
 import moved
 from conftest import GIB, MIB, wait_for
-from moved import card_used, left_in_turns, resume, suspend, suspend_in_part
+from moved import card_used, left_in_turns, resume, suspend, suspend_in_part, wait_until_away
 
 
 class Movable:
@@ -137,7 +137,7 @@ def test_what_needs_no_gpu_wakes_nobody(daemon, start):
     assert movable.ask(f"alloc {3 * MIB}") == "allocated"
     assert movable.ask(f"alloc {MIB}") == "allocated"
     assert movable.ask("free") == "freed"
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "what it allocated meanwhile to have left, too")
+    wait_until_away(daemon, "a", 10 * MIB)
     assert daemon.session("a")["suspended_by"] == "user"
     movable.send("touch")
     resume(daemon, "a")
@@ -361,7 +361,7 @@ def test_a_memory_cgroup_that_is_too_small_refuses_before_its_bound(daemon, star
 
 def test_an_idle_session_leaves_and_comes_back_by_itself(daemon, start):
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "512MiB", "--idle-suspend", "1s")
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "the idle session to leave")
+    wait_until_away(daemon, "a", 20 * MIB)
     assert daemon.session("a")["suspended_by"] == "idle"
     assert movable.ask("check") == "good"
     assert daemon.session("a")["residency"] == "resident"
@@ -370,7 +370,7 @@ def test_an_idle_session_leaves_and_comes_back_by_itself(daemon, start):
 
 def test_what_a_thread_without_a_context_exports_comes_back_for_it(daemon, start):
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "512MiB", "--idle-suspend", "1s")
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "the idle session to leave")
+    wait_until_away(daemon, "a", 20 * MIB)
     movable.send("export")
     assert movable.has_answered(20) and movable.read() == "exported"
     assert movable.ask("check") == "good"
@@ -415,12 +415,12 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     other = start(4, 8 * MIB, "--name", "other", "--memory", "200MiB")
     os.kill(stopped.process.pid, signal.SIGSTOP)
     daemon.cli("suspend", "stopped", "--no-wait")
-    daemon.cli("suspend", "other")
+    suspend(daemon, "other")
     resume(daemon, "other")
     assert other.ask("check") == "good" and daemon.session("stopped")["residency"] == "leaving"
     assert "leaving, about" in daemon.cli("list").stdout and "leaving, by user, about" in daemon.cli("show", "stopped").stdout
     os.kill(stopped.process.pid, signal.SIGCONT)
-    wait_for(lambda: daemon.session("stopped")["residency"] == "away", "the process to leave once it goes on")
+    wait_until_away(daemon, "stopped", 8 * MIB)
     daemon.cli("resume", "stopped")
     assert stopped.ask("check") == "good"
     stopped.end()
@@ -543,7 +543,7 @@ def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product,
     assert ask("context 0") == "0"
     if command:
         assert daemon.session("a")["residency"] == "resident" and ask(command) == "0"
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "the one without work to have left")
+    wait_until_away(daemon, "a", 200 * MIB)
     puppet.kill()
     assert movable.ask("check") == "good"
     movable.end()
@@ -616,7 +616,7 @@ def test_programs_have_room_made_for_them_unless_they_are_to_be_refused(daemon, 
     assert daemon.session("promised")["used_bytes"] > 350 * MIB
     waits = start_puppet(daemon, "--name", "waits")
     assert waits.ask(f"alloc {300 * MIB}").split()[0] == "0"
-    wait_for(lambda: daemon.session("moves")["residency"] == "away", "the one without work to have left")
+    wait_until_away(daemon, "moves", 400 * MIB)
     for puppet in (refused, promised, waits):
         puppet.process.kill()
     assert movable.ask("check") == "good"
@@ -656,7 +656,7 @@ def test_what_needs_the_card_waits_for_the_memory_to_come_back(make_daemon, make
     assert away.ask(f"alloc {200 * MIB}").split()[0] == "0"
     works = run_movable(daemon, reap, 0, 1, "--name", "b", "--oversubscribe", "--memory", "350MiB")
     assert works.ask(f"alloc {290 * MIB}") == "allocated"
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
+    wait_until_away(daemon, "a", 200 * MIB)
     assert works.ask("work 1500").startswith("worked")
     works.send("toil")
     assert away.ask(f"alloc {16 * MIB}").split()[0] == "0"  # which moves: nobody has to leave for it
@@ -830,9 +830,9 @@ def test_what_a_process_says_takes_no_room_from_others(make_daemon, make_gpu, re
     for movable in (holds, asks):
         movable.send(f"alloc {600 * MIB}")
         assert movable.has_answered(20) and movable.read() == "allocated"
-    wait_for(lambda: daemon.session("holds")["residency"] == "away", "the one without work to have left")
-    daemon.cli("suspend", "asks")
-    daemon.cli("resume", "asks")
+    wait_until_away(daemon, "holds", 600 * MIB)
+    suspend(daemon, "asks")
+    resume(daemon, "asks")
     assert holds.ask("check") == "good" and asks.ask("check") == "good"
     for movable in (holds, asks):
         movable.end()
@@ -885,7 +885,7 @@ def test_turns_of_memory_are_seen_and_set(narrow, reap):
     shown = scheduler(daemon)
     assert shown["memory_quantum_seconds"] == 20 and shown["quantum_auto"] and shown["anti_thrash"] == "auto"
     movables = start_two(daemon, reap)
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
+    wait_until_away(daemon, "a", 100 * MIB)
     for movable in reversed(movables):
         movable.send("toil")
     # Mostly a; where b comes to work late, it waits itself.
@@ -922,7 +922,7 @@ def test_the_next_in_line_comes_ahead_into_free_room(narrow, reap):
     movables = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "390MiB") for name in "ab"]
     work_on(movables[1], 2500)
     movables[0].send("check")
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "a to have left")
+    wait_until_away(daemon, "a", 100 * MIB)
     ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
     assert ahead["residency"] == "away" and ahead["evicted_bytes"] > 0 and free_bytes(daemon) >= 0
     assert movables[1].read().startswith("worked")
@@ -939,7 +939,7 @@ def test_a_turn_begins_with_the_work(narrow, reap):
     daemon = narrow
     daemon.cli("scheduler", "--quantum", "6s")
     b, a = start_two(daemon, reap, "ba")
-    wait_for(lambda: daemon.session("b")["residency"] == "away", "b, without work, to have left for a")
+    wait_until_away(daemon, "b", 100 * MIB)
     time.sleep(7)  # longer than a turn
     assert a.ask("work 1500").startswith("worked")
     a.send("toil")
@@ -965,7 +965,7 @@ def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product
         daemon.cli("create", "--name", name, "--oversubscribe", "--memory", "300MiB", *(word for gpu in gpus for word in ("--gpu", gpu)))
     both = [begin("both", 0), begin("both", 1)]
     one = begin("one", 0)
-    wait_for(lambda: daemon.session("both")["residency"] == "away", "the one without work to have left")
+    wait_until_away(daemon, "both", 300 * MIB)
     on_each = [gpu["used_bytes"] for gpu in daemon.session("both")["gpus"]]
     work_on(one, 4000)
     for movable in both:
@@ -988,7 +988,7 @@ def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, 
     daemon.cli("scheduler", "--quantum", "60s")
     a, b = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "300MiB", *more)
             for name, more in (("a", []), ("b", ["--host-memory", bound]))]
-    wait_for(lambda: daemon.session("a")["residency"] == "away", "a, without work, to have left for b")
+    wait_until_away(daemon, "a", 100 * MIB)
     assert daemon.session("b")["host_memory_bytes"] == 0
     work_on(b, 4000)
     a.send("check")
@@ -1031,7 +1031,7 @@ def test_nobody_is_refused_the_room_of_who_comes_back_at_that_moment(make_daemon
     comes = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "comes", "--memory", "800MiB")
     for _ in range(7):
         assert comes.ask(f"alloc {100 * MIB}") == "allocated"
-    daemon.cli("suspend", "comes")
+    suspend(daemon, "comes")
     daemon.cli("resume", "comes", "--no-wait")
     wait_for(lambda: daemon.session("comes")["movable_bytes"] > 64 * MIB, "some of it to come")
     assert asks.ask(f"alloc {960 * MIB}") == "allocated", asks.process.stderr.read()
@@ -1141,6 +1141,7 @@ def chaos(daemon, start, seconds, seed):
             assert movable.read() in ("good", "filled"), f"seed {seed}"
     for name, movable in movables.items():
         assert movable.ask("check") == "good", f"seed {seed}"
+        assert all(bytes_left > 0 for bytes_left in left_in_turns(daemon, name)), f"seed {seed}"
         movable.end()
     gpus = wait_for(lambda: (now := daemon.request("GET", "/v1/gpus")[1])[0]["processes"] == [] and now, "the card to be empty")
     assert gpus[0]["free_bytes"] == gpus[0]["total_bytes"]

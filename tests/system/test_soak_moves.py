@@ -12,6 +12,7 @@ import time
 import pytest
 
 from conftest import MIB, wait_for
+from moved import left_in_turns
 from test_moves import Movable, free_bytes
 
 CARD = 256 * MIB
@@ -81,6 +82,9 @@ class Crowd:
         for program in self.programs.values():
             program.send("go 1")
             assert program.read() == "good"
+        left = [bytes_left for name in self.programs for bytes_left in left_in_turns(self.daemon, name)]
+        assert left and min(left) > 0
+        for program in self.programs.values():
             program.end()
         gpus = wait_for(lambda: (now := self.daemon.request("GET", "/v1/gpus")[1])[0]["processes"] == [] and now, "the card to be empty")
         assert gpus[0]["free_bytes"] == gpus[0]["total_bytes"]
