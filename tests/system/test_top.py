@@ -184,6 +184,20 @@ def test_a_session_leaves_the_card_and_comes_back(big, open_top, start):
     top.shows("cannot leave the card")
 
 
+def test_a_session_of_which_some_stays_is_partly_away(big, open_top, start):
+    puppet = start(in_session(big, create(big, "lends", oversubscribe="swap")))
+    puppet.get("alloc", 64 * MIB)
+    puppet.get("ipcget", puppet.get("alloc", 32 * MIB))
+    top = open_top(big, width=160)
+    top.shows("lends")
+    top.type("z")
+    top.shows(" partly ", row="lends")
+    top.key("Enter")
+    top.shows("64MiB in host memory   32MiB stay (exported to other processes)")
+    top.type("z")
+    top.shows("active", row="96MiB/1GiB")
+
+
 @pytest.mark.parametrize("width, height", [(80, 24), (200, 50), (40, 10), (30, 6), (10, 2)])
 def test_it_lives_in_any_size(big, open_top, width, height):
     create(big, "train-of-thought-with-a-long-name", compute="20%..60%")

@@ -279,7 +279,7 @@ static int state_pair(const char *state)
     if (strcmp(state, "turn") == 0 || strcmp(state, "guest") == 0)
         return PAIR_GOOD;
     if (strcmp(state, "waits") == 0 || strcmp(state, "queued") == 0 || strcmp(state, "suspended") == 0 ||
-        strcmp(state, "partly away") == 0 || strcmp(state, "asleep") == 0 || strcmp(state, "leaving") == 0 ||
+        strcmp(state, "partly") == 0 || strcmp(state, "asleep") == 0 || strcmp(state, "leaving") == 0 ||
         strcmp(state, "coming") == 0)
         return PAIR_WARN;
     return strcmp(state, "undrainable") == 0 || strcmp(state, "expired") == 0 ? PAIR_BAD : 0;

@@ -67,7 +67,7 @@ static const char *state_of_away(const json_t *session)
     if (json_is_true(json_object_get(session, "waits_for_room")))
         return "waits";
     if (session_is_partly_away(session))
-        return "partly away";
+        return "partly"; /* the column has room for no more */
     return strcmp(by, "idle") == 0 ? "asleep" : strcmp(by, "need") == 0 ? "away" : "suspended";
 }
 
