@@ -37,7 +37,7 @@ def scene(program, make_daemon, make_gpu, tmp_path):
             return self
 
         def _start(self, words, environment):
-            running = Running(words, {**environment, **program.environment(tmp_path)}, program.is_step, tmp_path)
+            running = Running(words, {**environment, **program.environment(environment)}, program.is_step, tmp_path)
             self.running.append(running)
             return running
 
@@ -62,7 +62,7 @@ def scene(program, make_daemon, make_gpu, tmp_path):
 
 
 def assert_right(program, running, steps):
-    assert running.end() == 0, running.told()
+    assert running.end() == program.status, running.told()
     program.check(running.lines, steps)
 
 
@@ -81,57 +81,64 @@ def test_at_the_quota(program, scene):
 
 
 def suspend(scene, name):
-    """What the session has leaves: it says so, and the card shows it."""
-    before = scene.card_used()
+    """What the session has leaves, and it says so. How many bytes."""
     scene.daemon.cli("suspend", name)
     session = scene.json("show", name)
     assert session["residency"] == "away" and session["movable_bytes"] == 0 and session["unmovable_bytes"] == 0, session
     assert session["evicted_bytes"] > 0
-    assert before - scene.card_used() >= session["evicted_bytes"]
     return session["evicted_bytes"]
 
 
+def resume(scene, name, running, bytes_away):
+    """It comes back, so many bytes, which the card has not had meanwhile."""
+    without = scene.card_used()
+    scene.daemon.cli("resume", name)
+    wait_for(lambda: scene.card_used() >= without + bytes_away or running.has_ended(), "the card to have it again")
+
+
 def test_memory_leaves_at_random_beside_a_daemon_that_is_killed(program, scene):
+    """While no daemon runs, the program goes on; the next one has it leave again."""
+    if not program.card_for_one:
+        pytest.skip("it ends too soon")
     print(f"GPUSLICE_TEST_SEED={SEED}")
     chance = random.Random(SEED)
     running = scene().inside(program.many, "--name", "a", "--memory", f"{program.session}MiB", "--oversubscribe")
-    running.wait_steps(2)
-    moved = []
-    for number in range(8):
-        time.sleep(chance.uniform(0, 0.3))  # when it happens is what is tried
-        if running.has_ended():
-            break
-        moved.append(suspend(scene, "a"))
-        if number % 4 in (1, 3):
+    running.wait_steps(program.settled)
+    for number in range(4):
+        time.sleep(chance.uniform(0, 0.1))  # when it happens is what is tried
+        away = suspend(scene, "a")
+        if number % 2:
             scene.daemon.kill()
-            time.sleep(chance.uniform(0, 0.1))
             scene.daemon.start()
-            wait_for(lambda: scene.json("show", "a")["evicted_bytes"] == moved[-1], "the daemon to know what is away")
-        scene.daemon.cli("resume", "a")
+            wait_for(lambda: scene.json("show", "a")["residency"] == "away", "it to be away again")
+        resume(scene, "a", running, away)
         done = running.steps
         wait_for(lambda: running.steps > done or running.has_ended(), "the program to go on")
-    assert len(moved) >= 4, f"it ended after {len(moved)} moves"
     assert_right(program, running, program.many)
     wait_for(lambda: scene.card_used() == 0, "the card to be empty")
 
 
 def test_by_turns_on_a_card_that_holds_one(program, scene):
+    if not program.card_for_one:
+        pytest.skip("it ends too soon")
     scene(FAKECUDA_TOTAL_MEM=program.card_for_one * MIB)
     both = [scene.inside(program.many, "--name", name, "--memory", f"{program.session}MiB", "--oversubscribe") for name in "ab"]
-    away = 0
-    while not all(running.has_ended() for running in both):
-        sessions = scene.json("list")
-        away = max([away, *(session["evicted_bytes"] for session in sessions)])
-        time.sleep(0.02)
+    away = []
+
+    def have_ended():
+        away.extend(session["evicted_bytes"] for session in scene.json("list"))
+        return all(running.has_ended() for running in both)
+
+    wait_for(have_ended, lambda: f"both to end after {[running.steps for running in both]} steps", 120, 0.02)
     for running in both:
         assert_right(program, running, program.many)
-    assert away > 0
+    assert max(away) > 0
 
 
-def speeds(running, seconds):
+def speeds(program, running, seconds):
     """What each does a second, from a moment at which all work, for so long."""
     for one in running:
-        one.wait_steps(2)
+        one.wait_steps(program.settled)
     time.sleep(1)  # until what was measured at their beginning counts no longer
     since = time.monotonic()
     time.sleep(seconds)
@@ -143,12 +150,15 @@ def speeds(running, seconds):
     return rates
 
 
+@pytest.mark.long
 def test_shares(program, scene, before_others):
-    """75 % and 20 % of the time give three quarters and a fifth of the speed alone without GPU Slice, less what turns cost."""
+    """With minima of 75 % and 20 % each is at least so fast, as a part of its speed alone without GPU Slice. On a busy machine the speed
+    alone was measured at another time, hence the tenth less."""
+    if not program.slow:
+        pytest.skip("it ends too soon")
     scene(**program.slow)
-    alone = speeds([scene.plain(program.endless)], 3)[0]
-    together = speeds([scene.inside(program.endless, "--memory", f"{program.session}MiB", "--compute", f"{share}..{share}")
-                       for share in ("75%", "20%")], 5)
+    alone = speeds(program, [scene.plain(program.endless)], 3)[0]
+    together = speeds(program, [scene.inside(program.endless, "--memory", f"{program.session}MiB", "--compute", f"{share}%..100%")
+                                for share in (75, 20)], 5)
     print(f"alone {alone:.1f} a second, with 75 % {together[0]:.1f}, with 20 % {together[1]:.1f}")
-    assert 0.6 < together[0] / alone < 0.8
-    assert 0.14 < together[1] / alone < 0.24
+    assert together[0] > 0.75 * 0.9 * alone and together[1] > 0.2 * 0.9 * alone
