@@ -67,6 +67,17 @@ bool process_is_alive(pid_t pid, uint64_t start_ticks)
     return result == 0 ? ticks == start_ticks : result != -ESRCH;
 }
 
+/* How long the name is without the letter that the kernel has cut in two at its end, if it has. */
+static size_t without_cut_letter(const char *name, size_t length)
+{
+    size_t more = 0; /* bytes behind the letter's first one */
+    while (more < length && more < 3 && ((unsigned char)name[length - 1 - more] & 0xc0) == 0x80)
+        more++;
+    unsigned char first = more < length ? (unsigned char)name[length - 1 - more] : 0;
+    size_t wanted = first > 0xf4 ? 0 : first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
+    return wanted > more ? length - 1 - more : length;
+}
+
 void process_command(pid_t pid, char *command, size_t bytes)
 {
     char path[32];
@@ -77,7 +88,7 @@ void process_command(pid_t pid, char *command, size_t bytes)
         close(fd);
     if (length > 0 && command[length - 1] == '\n')
         length--;
-    command[length > 0 ? length : 0] = '\0';
+    command[length > 0 ? without_cut_letter(command, (size_t)length) : 0] = '\0';
     error_make_one_line(command);
 }
 

@@ -17,7 +17,7 @@ int process_start_time(pid_t pid, uint64_t *ticks);
 int process_parent(pid_t pid, pid_t *parent);
 
 /* The name of the program that `pid` runs, as /proc/PID/comm has it; "" when it cannot be read. A program chooses its
- * name: what is not UTF-8 or a control character reads '?'. */
+ * name: what is not UTF-8 or a control character reads '?'. A letter that the kernel cut in two at the end is left out. */
 void process_command(pid_t pid, char *command, size_t bytes);
 
 /* For a thread that others wait for, and that wakes up, works for some microseconds and sleeps again. Where Linux
