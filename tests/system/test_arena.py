@@ -138,13 +138,15 @@ def test_a_daemon_that_is_killed_meanwhile_goes_on(crowded, reap):
 
 
 def test_a_machine_that_is_short_of_memory_gets_it_back(crowded, reap, memory_cgroup):  # noqa: F811
+    """As much as it lacks: what has gone back is there for others, so the rest may stay."""
     daemon = crowded()
     kills = memory_cgroup(daemon.process, 800 * MIB)
     a, b = run(daemon, reap, "a", 200), run(daemon, reap, "b", 100)
     wait_until_made(daemon, "a")
+    made = wait_until_made(daemon, "b") + host_bytes(daemon, "a")
     folder, bound, used = cgroup_of(daemon.process.pid)
     (folder / bound).write_text(str(int((folder / used).read_text()) + 50 * MIB))  # less than is left to others
-    wait_for(lambda: host_bytes(daemon, "a") == host_bytes(daemon, "b") == 0, "host memory to go back", 30)
+    wait_for(lambda: host_bytes(daemon, "a") + host_bytes(daemon, "b") < made, "host memory to go back", 30)
     assert kills() == 0
     (folder / bound).write_text(str(800 * MIB))
     suspend(daemon, "a")
