@@ -769,6 +769,7 @@ def test_two_that_cannot_leave_and_do_not_fit_are_told_why(narrow, start_puppet)
     daemon = narrow
     first, second = (start_puppet(daemon, "--name", name, "--oversubscribe", "--memory", "350MiB") for name in "ab")
     hold_what_stays(first, 240 * MIB)
+    wait_for(lambda: daemon.session("a")["unmovable_bytes"] >= 240 * MIB, "the daemon to have heard of it")
     assert second.ask(f"alloc {240 * MIB}") == OUT_OF_MEMORY
     (message,) = [event["message"] for event in moved.events(daemon, daemon.session("b")) if event["kind"] == "memory.short"]
     assert re.fullmatch(r"a program was refused 240MiB on GPU 0, where 15\d(\.\d)?MiB would be free if all others left that can; "
