@@ -214,13 +214,15 @@ static bool is_hopeless(uint32_t gpu, uint64_t bytes)
 }
 
 /* Trim all pools of a GPU. `own` is the pool whose lock this thread has, or NULL. With `own`, pools that are busy are
- * left out: a thread that has another pool's lock may wait for ours. */
-static bool trim_all(uint32_t gpu, struct pool *own)
+ * left out, and `*left_out` says whether there were any: a thread that has another pool's lock may wait for ours. */
+static bool trim_all(uint32_t gpu, struct pool *own, bool *left_out)
 {
     bool any = false;
     for (struct pool *pool = first_pool(); pool; pool = next_pool(pool)) {
-        if (own && pool != own && !guard_trylock(&pool->lock))
+        if (own && pool != own && !guard_trylock(&pool->lock)) {
+            *left_out = true;
             continue;
+        }
         if (!own)
             guard_lock(&pool->lock);
         if (pool->gpu == gpu)
@@ -232,6 +234,24 @@ static bool trim_all(uint32_t gpu, struct pool *own)
 }
 
 /* --- Allocation ------------------------------------------------------------------------------------ */
+
+/* Under the pool's lock: reserve after trimming the others. Pools that other threads are at are waited for without the
+ * lock, and where this pool is gone then, so is the request. A launch of a graph on several GPUs has the lock of each
+ * GPU's graph memory, so it waits for nobody. */
+static bool reserve_by_trimming(struct pool *pool, uint64_t bytes)
+{
+    bool left_out = false;
+    void *handle = handle_of(pool);
+    trim_all(pool->gpu, pool, &left_out);
+    if (reserve_growth(pool, bytes))
+        return true;
+    if (!left_out || pool->is_of_graphs)
+        return false;
+    guard_unlock(&pool->lock);
+    trim_all(pool->gpu, NULL, NULL);
+    guard_lock(&pool->lock);
+    return handle_of(pool) == handle && reserve_growth(pool, bytes);
+}
 
 bool pool_charge_prepare(struct pool *pool, uint64_t bytes)
 {
@@ -245,8 +265,8 @@ bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
     if (exec && pool->mapped_by == exec)
         return true;
     own_calls_begin(&calls, NULL);
-    bool fits = reserve_growth(pool, bytes) ||
-                (!is_hopeless(pool->gpu, bytes) && trim_all(pool->gpu, pool) && reserve_growth(pool, bytes));
+    bool fits =
+        reserve_growth(pool, bytes) || (!is_hopeless(pool->gpu, bytes) && reserve_by_trimming(pool, bytes));
     own_calls_end(&calls);
     if (!fits)
         guard_unlock(&pool->lock);
@@ -303,7 +323,7 @@ bool pool_charge_trim(uint32_t gpu, uint64_t bytes)
     if (is_hopeless(gpu, bytes) || !atomic_load_explicit(&area->uses_pools, memory_order_relaxed))
         return false;
     own_calls_begin(&calls, NULL);
-    bool any = trim_all(gpu, NULL);
+    bool any = trim_all(gpu, NULL, NULL);
     own_calls_end(&calls);
     return any;
 }

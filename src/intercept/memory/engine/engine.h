@@ -58,7 +58,8 @@ struct engine_pools {
                        unsigned long long flags);
     /* May wait at the gate. */
     CUresult (*export_pointer)(CUmemPoolPtrExportData *data, CUdeviceptr address);
-    /* How much of what the pool is charged for is the engine's, so that it can leave the card. */
+    /* How much of what the pool is charged for is the engine's, so that it can leave the card: UINT64_MAX if all is, also
+     * what the pool kept for later and has no memory for any more. */
     uint64_t (*engines_bytes)(CUmemoryPool pool);
     /* Whether the program or its work may still use memory that the engine gave out of the pool. Then the pool must not
      * be destroyed. */

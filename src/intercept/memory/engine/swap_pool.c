@@ -140,6 +140,8 @@ static uint64_t swap_pool_engines_bytes(CUmemoryPool handle)
     guard_lock(&swap_state()->lock);
     const struct swap_pool *pool = find_pool(handle);
     uint64_t bytes = pool ? pool->blocks.present_bytes : 0;
+    if (pool && !pool->is_drivers && !pool->is_exported)
+        bytes = UINT64_MAX;
     guard_unlock(&swap_state()->lock);
     return bytes;
 }

@@ -1,8 +1,14 @@
 /* Memory of cuMemAllocAsync and of pools with the swap engine: in the order of streams, and off the card and back. */
 #include "memory/swap_world.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <time.h>
+
 #include "intercept/agent/agent.h"
 #include "intercept/memory/engine/mover.h"
+#include "intercept/memory/pool_charge.h"
+#include "intercept/resolve/guard.h"
 
 static uint64_t pool_number(CUmemoryPool pool, CUmemPool_attribute which)
 {
@@ -276,6 +282,51 @@ static void what_a_pool_only_keeps_is_not_charged_while_memory_is_away(void **st
     assert_int_equal(used(), 0);
 }
 
+#define VISIT_NS 50000000
+
+/* Is at a pool for a while, as a thread is that allocates there. */
+struct visit {
+    struct pool *pool;
+    atomic_bool has_begun;
+};
+
+static void *be_at_a_pool(void *argument)
+{
+    struct visit *visit = argument;
+    guard_lock(&visit->pool->lock);
+    atomic_store(&visit->has_begun, true);
+    nanosleep(&(struct timespec){.tv_nsec = VISIT_NS}, NULL);
+    guard_unlock(&visit->pool->lock);
+    return NULL;
+}
+
+static void what_a_busy_pool_keeps_is_waited_for(void **state)
+{
+    cuuint64_t keep_bytes = UINT64_MAX;
+    CUmemoryPool one = pool_with(0, 0), other = pool_with(0, 0);
+    CUdeviceptr address, second;
+    pthread_t thread;
+    struct visit visit = {.pool = pool_charge_find(one)};
+    assert_int_equal(cuMemPoolSetAttribute(one, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_bytes),
+                     CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocFromPoolAsync(&address, 16 * MIB, one, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+    ledger_charge(session_slot(), 0, LIMIT - 24 * MIB);
+    assert_int_equal(used(), LIMIT - 8 * MIB);
+    assert_int_equal(pthread_create(&thread, NULL, be_at_a_pool, &visit), 0);
+    while (!atomic_load(&visit.has_begun))
+        sched_yield();
+    CUresult result = cuMemAllocFromPoolAsync(&second, 16 * MIB, other, NULL);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    ledger_release(session_slot(), 0, LIMIT - 24 * MIB);
+    assert_int_equal(result, CUDA_SUCCESS);
+    assert_int_equal(cuMemFreeAsync(second, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(one), CUDA_SUCCESS);
+    assert_int_equal(cuMemPoolDestroy(other), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
 static CUresult (*driver_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
                                  unsigned long long);
 static struct {
@@ -477,6 +528,7 @@ int main(void)
         TEST(what_a_stream_frees_is_its_own_at_once_and_others_have_to_wait),
         TEST(a_pool_of_the_program_s_moves_and_ends_with_its_last_allocation),
         TEST(what_a_pool_only_keeps_is_not_charged_while_memory_is_away),
+        TEST(what_a_busy_pool_keeps_is_waited_for),
         TEST(on_a_full_card_a_stream_gets_what_another_one_has_done_with),
         TEST(a_destroyed_pool_keeps_its_memory_while_work_uses_it),
         TEST(an_evicted_process_allocates_and_frees_in_streams),
