@@ -62,7 +62,9 @@ def wait_until_away(daemon, name, least_bytes):
     """The session makes way by itself, with so many bytes; others may have taken the room already. Returns it."""
     session = wait_for(lambda: (now := daemon.session(name))["residency"] == "away" and now, f"{name} to have left")
     assert session["movable_bytes"] == 0 and session["evicted_bytes"] >= least_bytes
-    assert shown_of(daemon, session) <= session["used_bytes"] - session["evicted_bytes"]
+    # What is next in line may come ahead already, so the two are read until they agree.
+    wait_for(lambda: shown_of(daemon, session) <= (now := daemon.session(name))["used_bytes"] - now["evicted_bytes"],
+             f"the card to show {name} as away")
     return session
 
 

@@ -923,7 +923,7 @@ def test_the_next_in_line_comes_ahead_into_free_room(narrow, reap):
     movables = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "390MiB") for name in "ab"]
     work_on(movables[1], 2500)
     movables[0].send("check")
-    wait_until_away(daemon, "a", 100 * MIB)
+    wait_for(lambda: max(left_in_turns(daemon, "a"), default=0) >= 100 * MIB, "a to have left")
     ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
     assert ahead["residency"] == "away" and ahead["evicted_bytes"] > 0 and free_bytes(daemon) >= 0
     assert movables[1].read().startswith("worked")
