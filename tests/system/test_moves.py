@@ -562,6 +562,42 @@ def test_a_context_waits_for_as_much_room_as_it_takes(make_daemon, make_gpu, sta
     movable.end()
 
 
+@pytest.mark.parametrize("is_lazy", [0, 1], ids=["at once", "by the first launch"])
+def test_code_waits_for_room(make_daemon, make_gpu, product, reap, is_lazy):
+    """A module's code takes memory when it is loaded, or at the first launch of something of it. Nobody knows how much."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
+    movable = Movable(reap(daemon.spawn("run", "--oversubscribe", "--name", "a", "--", product.program("movable"), "4", str(4 * MIB))))
+    assert movable.ask(f"alloc {free_bytes(daemon) - 30 * MIB}") == "allocated"
+    loading = reap(daemon.spawn("run", "--name", "b", "--", product.program("loading"), env=daemon.environment(
+        FAKECUDA_MODULE_BYTES=100 * MIB, FAKECUDA_LAZY_LOADING=is_lazy)))
+    assert loading.stdout.readline() == "ready\n"
+    before = free_bytes(daemon)
+    loading.stdin.write("100\n")
+    loading.stdin.flush()
+    assert int(loading.stdout.readline() or "0") > 0, loading.stderr.read()
+    session = daemon.session("a")
+    assert session["residency"] in ("leaving", "away") and session["evicted_bytes"] > 60 * MIB
+    assert free_bytes(daemon) > before + 60 * MIB
+    loading.stdin.close()
+    assert loading.wait(20) == 0
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
+def test_code_that_nobody_can_make_room_for_is_refused(make_daemon, make_gpu, start_puppet, product, reap):
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, FAKECUDA_LAZY_LOADING=1)).start()
+    puppet = start_puppet(daemon, "--name", "stays", "--memory", "360MiB")
+    assert puppet.ask(f"alloc {350 * MIB}").split()[0] == "0"
+    loading = reap(daemon.spawn("run", "--name", "b", "--oversubscribe", "--", product.program("loading"),
+                                env=daemon.environment(FAKECUDA_MODULE_BYTES=100 * MIB)))
+    assert loading.stdout.readline() == "ready\n"
+    loading.stdin.write("100\n")
+    loading.stdin.flush()
+    assert loading.wait(20) != 0
+    assert "cuLaunchKernel" in (told := loading.stderr.read()) and "answered 2" in told
+    puppet.process.kill()
+
+
 def test_what_becomes_of_a_session_when_memory_is_short(make_daemon, make_gpu, reap):
     """As it says itself, or its user's section, or the defaults."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB))

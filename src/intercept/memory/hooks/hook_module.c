@@ -1,7 +1,8 @@
 /* hook_module.c - modules and libraries of code. What they take of the GPU for code and variables only the driver
  * knows. The daemon finds it as the difference between what the card shows for the process and what the process was
- * charged (the driver line), so these hooks send it a notice. None of these calls gives the GPU work, but the driver
- * may compile meanwhile, so the gate is told when a load begins and ends. */
+ * charged (the driver line), so these hooks send it a notice. Where the card is full they wait for room. None of these
+ * calls gives the GPU work, but the driver may compile meanwhile, so the gate is told when a load begins and ends. */
+#include "intercept/memory/code_room.h"
 #include "intercept/resolve/real.h"
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
@@ -32,9 +33,13 @@ static void forget(void)
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
-        struct gate *gate = begin();                                                                         \
-        CUresult result = real(symbol) arguments;                                                            \
-        end(gate, result);                                                                                   \
+        CUresult result;                                                                                     \
+        unsigned attempt = 0;                                                                                \
+        do {                                                                                                 \
+            struct gate *gate = begin();                                                                     \
+            result = real(symbol) arguments;                                                                 \
+            end(gate, result);                                                                               \
+        } while (result == CUDA_ERROR_OUT_OF_MEMORY && code_wait_for_room(attempt++));                       \
         return result;                                                                                       \
     }
 #define UNLOADS(symbol, parameters, arguments)                                                               \

@@ -1,0 +1,10 @@
+/* code_room.h - room for what a call takes beside its purpose: code of a module, local memory of its kernels. Only the driver
+ * knows how much that is, and takes it inside of a load or a launch. */
+#pragma once
+
+#include <stdbool.h>
+
+/* The driver had no memory for the call on the current context's GPU: wait until the daemon has made room, for more with each
+ * attempt (from 0). False: there will be none, or nobody can say. Call it without any lock that a move takes, and not for a stream
+ * that is being captured. */
+bool code_wait_for_room(unsigned attempt);
