@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from more_programs import MORE
 from programs import PROGRAMS
 from running import Running
 from waiting import wait_for
@@ -16,7 +17,7 @@ SEED = int(os.environ.get("GPUSLICE_TEST_SEED", random.randrange(1 << 32)))
 
 
 @pytest.fixture(params=[pytest.param(program, id=program.name, marks=[] if program.name == "ffmpeg" else [pytest.mark.long])
-                        for program in PROGRAMS])
+                        for program in PROGRAMS + MORE])
 def program(request):
     reason = request.param.missing()
     if reason:
