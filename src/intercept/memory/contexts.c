@@ -3,11 +3,13 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/code_room.h"
 #include "intercept/memory/engine/choose.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
+#include "intercept/submit/gate.h"
 
 void context_lock(uint32_t gpu)
 {
@@ -51,6 +53,7 @@ static void enter(struct charge *charge, CUcontext context)
     struct record known;
     charge->context = context;
     engine_choose(context);
+    gate_when_full(code_wait_for_room);
     agent_meet(charge->gpu);
     if (records_find(&area->records, RECORD_CONTEXT, key_of(context), &known)) {
         charge_return(charge);

@@ -338,6 +338,19 @@ void gate_capture_ended(struct gate *gate, CUstream stream)
     guard_unlock(&gate->lock);
 }
 
+static bool (*_Atomic wait_for_room)(unsigned attempt);
+
+void gate_when_full(bool (*wait)(unsigned attempt))
+{
+    atomic_store_explicit(&wait_for_room, wait, memory_order_relaxed);
+}
+
+bool gate_wait_for_room(CUstream stream, unsigned attempt)
+{
+    bool (*wait)(unsigned) = atomic_load_explicit(&wait_for_room, memory_order_relaxed);
+    return wait && !in_flight_is_capturing(stream) && wait(attempt);
+}
+
 /* --- The agent's side ------------------------------------------------------------------------------ */
 
 bool gate_make(struct gate *gate, void (*poke)(void))

@@ -201,6 +201,15 @@ void gate_load_end(struct gate *gate);
 bool gate_names_begin(struct gate *gate, const void *caller);
 void gate_names_end(void);
 
+/* `wait` waits until there may be room for what the driver takes inside a launch on the current context's GPU, more with each
+ * attempt (from 0); false: there will be none. */
+void gate_when_full(bool (*wait)(unsigned attempt));
+
+/* The driver had no memory for a launch on `stream`, which the thread has left again. True: try again, there may be room now.
+ * Where the launch is captured it is not waited for. The thread waits outside the gate: other processes leave the card to make
+ * room, and this one may have to. */
+bool gate_wait_for_room(CUstream stream, unsigned attempt);
+
 /* Modules were unloaded, or a context was destroyed: the driver may use handles of functions again for other functions. */
 void gate_forget_functions(struct gate *gate);
 

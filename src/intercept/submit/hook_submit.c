@@ -1,9 +1,7 @@
 /* hook_submit.c - hooks that put the gate in front of every call that gives the GPU work, one for each row of submit.def. */
 #include "cuda/driver_more.h"
-#include "intercept/memory/code_room.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
-#include "intercept/submit/in_flight.h"
 
 #define PARAMETERS_1(A) A a1
 #define PARAMETERS_2(A, B) A a1, B a2
@@ -44,15 +42,6 @@
 #define FUNCTION_ARGUMENT(n) a##n
 #define FUNCTION_FIRST (a1 && a2 ? a1->function : NULL)
 
-/* The driver loads code inside the first launch of it, and makes room for what its threads have of their own: on a full card
- * such a launch fails, and may be tried again. It waits outside the gate: other processes leave the card to make room, and this one
- * may have to. */
-static bool waits_for_room(CUresult result, CUstream to, unsigned attempt)
-{
-    return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) && !in_flight_is_capturing(to) &&
-           code_wait_for_room(attempt);
-}
-
 #define PASSES(symbol, form, stream, enter, leave, again, ...)                                               \
     CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
     {                                                                                                        \
@@ -71,6 +60,10 @@ static bool waits_for_room(CUresult result, CUstream to, unsigned attempt)
         return result;                                                                                       \
     }
 #define ONCE(result, to, attempt) false
+/* The driver loads code inside the first launch of it, and makes room for what its threads have of their own: on a full card
+ * such a launch fails, and may be tried again. */
+#define IF_FULL(result, to, attempt)                                                                         \
+    (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) && gate_wait_for_room(to, attempt))
 #define SUBMITS(symbol, form, stream, ...)                                                                   \
     PASSES(symbol, form, stream, gate_enter(gate, to), gate_leave(gate, to), ONCE, __VA_ARGS__)
 #define COPIES_SYNC(symbol, form, stream, ...)                                                               \
@@ -80,5 +73,5 @@ static bool waits_for_room(CUresult result, CUstream to, unsigned attempt)
            __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
     PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function), gate_leave(gate, to),     \
-           waits_for_room, __VA_ARGS__)
+           IF_FULL, __VA_ARGS__)
 #include "intercept/submit/submit.def"
