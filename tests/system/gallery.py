@@ -1,4 +1,5 @@
 """The gallery of frameworks' allocators (tests/frameworks): what each of its programs is, and how it is led."""
+import contextlib
 import os
 import re
 import subprocess
@@ -13,7 +14,7 @@ ANSWERS_S = 30
 KEPT = re.compile(r" kept=\d+")
 
 ALL = bool(os.environ.get("GPUSLICE_TEST_FRAMEWORKS"))
-WANTED_MIB = 96 if ALL else 48
+WANTED_MIB = 64 if ALL else 48
 # What a program says that it holds, by why that does not leave the card (src/wire/stays.def). "memory" leaves, "pinned" is the host's.
 STAYS = {"exported": "exported", "pooled": "pool", "bound": "bound", "graph": "graph"}
 
@@ -26,6 +27,8 @@ class Row(NamedTuple):
     preload: str = ""
     injected: str = ""
     tool_bytes: int = 0  # of the injected tool's own
+    shares: bool = False  # some of its memory stays on the card meanwhile, and it needs that
+    fabric: bool = False  # it tries FABRIC, and goes on where that is refused
     pools: bool = False  # of the driver's: where memory can leave they take whole blocks of 2 MiB, on the exact card not
     environment: dict = {}
 
@@ -37,20 +40,20 @@ class Row(NamedTuple):
 ROWS = {
     "torch-native": Row("torch_native_12"),
     "torch-native-13": Row("torch_native_13"),
-    "torch-expandable": Row("torch_expandable"),
-    "torch-expandable-ipc": Row("torch_expandable", "share"),
+    "torch-expandable": Row("torch_expandable", fabric=True),
+    "torch-expandable-ipc": Row("torch_expandable", "share", shares=True, fabric=True),
     "torch-graphs": Row("torch_graphs_12", room=2.25),
     "torch-async": Row("torch_async", pools=True),
-    "torch-ipc": Row("torch_ipc_12"),
+    "torch-ipc": Row("torch_ipc_12", shares=True),
     "torch-pinned": Row("pinned", "torch"),
     "torch-pinned-registered": Row("pinned", "register"),
     "torch-under-a-tool": Row("torch_native_13", injected="tool.so", tool_bytes=2 * MIB),
     "deepspeed-pinned": Row("pinned", "deepspeed"),
-    "vllm-sleep-1": Row("vllm_sleep", "1"),
-    "vllm-sleep-2": Row("vllm_sleep", "2"),
+    "vllm-sleep-1": Row("vllm_sleep", "1", fabric=True),
+    "vllm-sleep-2": Row("vllm_sleep", "2", fabric=True),
     "memory-saver": Row("memory_saver_12", preload="memory_saver_preload.so"),
     "memory-saver-backup": Row("memory_saver_13", preload="memory_saver_preload.so", environment={"SAVER_BACKUP": "1"}),
-    "pool-ipc": Row("pool_ipc"),
+    "pool-ipc": Row("pool_ipc", shares=True),
     "rmm-pool": Row("rmm_pool"),
     "rmm-arena": Row("rmm_arena", room=2.5),
     "rmm-async": Row("rmm_async", pools=True),
@@ -58,8 +61,8 @@ ROWS = {
     "rmm-async-fabric": Row("rmm_async", "fabric", pools=True),
     "xla-bfc": Row("xla_bfc"),
     "xla-vmm": Row("xla_vmm"),
-    "nccl": Row("nccl"),
-    "ucx": Row("ucx"),
+    "nccl": Row("nccl", shares=True, fabric=True),
+    "ucx": Row("ucx", shares=True, fabric=True),
     "triton": Row("triton", room=2),
 }
 
@@ -78,10 +81,10 @@ class Program:
         self.lines = []
         self.unread = b""
 
-    def read_line(self):
+    def read_line(self, deadline_s):
         while b"\n" not in self.unread:
-            if not has_words(self.process.stdout, ANSWERS_S):
-                pytest.fail(f"no point was reached in {ANSWERS_S} s after {self.lines}")
+            if not has_words(self.process.stdout, deadline_s):
+                pytest.fail(f"no point was reached in {deadline_s} s after {self.lines}")
             more = os.read(self.process.stdout.fileno(), 4096)
             if not more:
                 return ""
@@ -89,9 +92,9 @@ class Program:
         line, _, self.unread = self.unread.partition(b"\n")
         return line.decode()
 
-    def read(self):
+    def read(self, deadline_s=ANSWERS_S):
         """The next Point, or None at the end."""
-        line = self.read_line()
+        line = self.read_line(deadline_s)
         if line:
             self.lines.append(KEPT.sub("", line))
         if not line.startswith("at "):
@@ -100,12 +103,14 @@ class Program:
         return Point(words[1], {kind: int(count) for kind, count in (word.split("=") for word in words[2:])})
 
     def go(self):
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it is over
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
 
     def end(self):
         """Without waiting anywhere: (all it said, its status, its errors)."""
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         while self.read():
             pass
         status = self.process.wait(60)
@@ -129,7 +134,12 @@ def start_plain(gpu, row, wanted_mib=WANTED_MIB, seed=1):
                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 
 
-def start_in(daemon, session, row, wanted_mib=WANTED_MIB, seed=1):
+def start(daemon, row, *options, wanted_mib=WANTED_MIB, seed=1):
+    """With `gpuslice run OPTIONS`."""
     more = environment(daemon.product, row)
-    return Program(daemon.spawn("run", "--session", session, "--", *command(daemon.product, row, wanted_mib, seed),
+    return Program(daemon.spawn("run", *options, "--", *command(daemon.product, row, wanted_mib, seed),
                                 env={**daemon.environment(), **more}))
+
+
+def start_in(daemon, session, row, wanted_mib=WANTED_MIB, seed=1):
+    return start(daemon, row, "--session", session, wanted_mib=wanted_mib, seed=seed)

@@ -12,13 +12,15 @@ from gallery import ALL, ROWS, STAYS, WANTED_MIB
 
 # As unkind as the card is, but for what the driver takes for itself.
 H100 = {"FAKECUDA_DEVICE": "h100", "FAKECUDA_BLOCK_BYTES": 0, "FAKECUDA_MODULE_BYTES": 0, "FAKECUDA_LOCAL_MEMORY": 0}
-CARDS = {"default": {}, "h100": H100, "h100-without-imex": {**H100, "FAKECUDA_IMEX": 0}}
+WITHOUT_IMEX = "h100-without-imex"
+CARDS = {"default": {}, "h100": H100, WITHOUT_IMEX: {**H100, "FAKECUDA_IMEX": 0}}
 
 
 def on_cards(*usual):
     """Rows and cards."""
     cards = [card for card in CARDS if ALL or card in usual]
-    return pytest.mark.parametrize("card,name", [(card, name) for card in cards for name in ROWS])
+    return pytest.mark.parametrize("card,name", [(card, name) for card in cards for name, row in ROWS.items()
+                                                 if row.fabric or card != WITHOUT_IMEX])
 
 
 in_sessions = pytest.mark.parametrize("oversubscribe", [True, False] if ALL else [True], ids=["swap", "stays"][:2 if ALL else 1])

@@ -1,6 +1,6 @@
-"""Sessions of 1.5, 2 and 4 times the card together, with memory of every kind that comes, goes, is copied and computed on, while
-they are made to leave and come back ten times a second, suspended, stopped and killed at random, and the daemon too: every byte of
-those that live is right, and nothing of those that died is left.
+"""Sessions of 1.5, 2 and 4 times the card together, with memory of every kind that comes, goes, is copied and computed on, and as
+frameworks' allocators have it (gallery.py), while they are made to leave and come back ten times a second, suspended, stopped and
+killed at random, and the daemon too: every byte of those that live is right, and nothing of those that died is left.
 
 `make soak` runs it for a third of its time; a test run, for some seconds."""
 import contextlib
@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import gallery
 from conftest import MIB, wait_for
 from moved import left_in_turns
 from test_moves import Movable, free_bytes
@@ -18,6 +19,36 @@ from test_moves import Movable, free_bytes
 CARD = 256 * MIB
 SESSION = 128 * MIB
 STEPS = 10
+# Of frameworks' allocators, those that need nothing which cannot leave: with all sessions on the card there is no room for that.
+FRAMEWORKS = [row for row in gallery.ROWS.values() if not row.shares]
+PATIENCE_S = 120
+
+
+class Medley(Movable):
+    is_over = False  # it goes on for as long as it is asked
+
+
+class Framework:
+    """A program of the gallery, asked as medley is: it goes on to its next point, where it has found every byte right."""
+
+    def __init__(self, program):
+        self.program = program
+        self.process = program.process
+        self.is_over = False
+
+    def send(self, _):
+        self.program.go()
+
+    def read(self):
+        if not self.program.read(PATIENCE_S):
+            self.is_over = True
+            said, status, errors = self.program.end()
+            return "good" if status == 0 and said[-1].startswith("digest ") else f"ended with {status}: {errors}"
+        return "good"
+
+    def end(self):
+        _, status, errors = self.program.end()
+        assert status == 0, errors
 
 
 class Crowd:
@@ -33,9 +64,17 @@ class Crowd:
     def begin(self):
         self.named += 1
         name = f"m{self.named}"
-        process = self.reap(self.daemon.spawn("run", "--oversubscribe", "--name", name, "--memory", str(SESSION), "--",
-                                              self.product.program("medley"), str(SESSION - 16 * MIB), str(self.chance.getrandbits(31))))
-        self.programs[name] = Movable(process)
+        options = ["--oversubscribe", "--name", name, "--memory", str(SESSION)]
+        seed = self.chance.getrandbits(31)
+        if self.chance.random() < 0.5:
+            program = gallery.start(self.daemon, self.chance.choice(FRAMEWORKS), *options, wanted_mib=SESSION // MIB * 3 // 8, seed=seed)
+            self.reap(program.process)
+            self.programs[name] = Framework(program)
+            # Like medley, it has begun when the daemon may be killed.
+            wait_for(lambda: self.daemon.session(name).get("processes") or program.process.poll() is not None, "the program to attach")
+        else:
+            self.programs[name] = Medley(self.reap(self.daemon.spawn("run", *options, "--", self.product.program("medley"),
+                                                                     str(SESSION - 16 * MIB), str(seed))))
 
     def kill(self, name):
         program = self.programs.pop(name)
@@ -77,14 +116,18 @@ class Crowd:
         for name in names:
             answer = self.programs[name].read()
             assert answer == "good", f"{name}: {answer} {self.last_words(name)}"
+            if self.programs[name].is_over:
+                del self.programs[name]
+                self.begin()
 
     def finish(self):
         for program in self.programs.values():
             program.send("go 1")
             assert program.read() == "good"
-        left = [bytes_left for name in self.programs for bytes_left in left_in_turns(self.daemon, name)]
+        living = {name: program for name, program in self.programs.items() if not program.is_over}
+        left = [bytes_left for name in living for bytes_left in left_in_turns(self.daemon, name)]
         assert sum(left) > 0
-        for program in self.programs.values():
+        for program in living.values():
             program.end()
         gpus = wait_for(lambda: (now := self.daemon.request("GET", "/v1/gpus")[1])[0]["processes"] == [] and now, "the card to be empty")
         assert gpus[0]["free_bytes"] == gpus[0]["total_bytes"]
