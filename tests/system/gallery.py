@@ -27,7 +27,7 @@ class Row(NamedTuple):
     preload: str = ""
     injected: str = ""
     tool_bytes: int = 0  # of the injected tool's own
-    shares: bool = False  # some of its memory stays on the card meanwhile, and it needs that
+    stays: bool = False  # some of its memory does for a while
     fabric: bool = False  # it tries FABRIC, and goes on where that is refused
     pools: bool = False  # of the driver's: where memory can leave they take whole blocks of 2 MiB, on the exact card not
     environment: dict = {}
@@ -41,10 +41,10 @@ ROWS = {
     "torch-native": Row("torch_native_12"),
     "torch-native-13": Row("torch_native_13"),
     "torch-expandable": Row("torch_expandable", fabric=True),
-    "torch-expandable-ipc": Row("torch_expandable", "share", shares=True, fabric=True),
+    "torch-expandable-ipc": Row("torch_expandable", "share", stays=True, fabric=True),
     "torch-graphs": Row("torch_graphs_12", room=2.25),
-    "torch-async": Row("torch_async", pools=True),
-    "torch-ipc": Row("torch_ipc_12", shares=True),
+    "torch-async": Row("torch_async", stays=True, pools=True),
+    "torch-ipc": Row("torch_ipc_12", stays=True),
     "torch-pinned": Row("pinned", "torch"),
     "torch-pinned-registered": Row("pinned", "register"),
     "torch-under-a-tool": Row("torch_native_13", injected="tool.so", tool_bytes=2 * MIB),
@@ -53,7 +53,7 @@ ROWS = {
     "vllm-sleep-2": Row("vllm_sleep", "2", fabric=True),
     "memory-saver": Row("memory_saver_12", preload="memory_saver_preload.so"),
     "memory-saver-backup": Row("memory_saver_13", preload="memory_saver_preload.so", environment={"SAVER_BACKUP": "1"}),
-    "pool-ipc": Row("pool_ipc", shares=True),
+    "pool-ipc": Row("pool_ipc", stays=True),
     "rmm-pool": Row("rmm_pool"),
     "rmm-arena": Row("rmm_arena", room=2.5),
     "rmm-async": Row("rmm_async", pools=True),
@@ -61,8 +61,8 @@ ROWS = {
     "rmm-async-fabric": Row("rmm_async", "fabric", pools=True),
     "xla-bfc": Row("xla_bfc"),
     "xla-vmm": Row("xla_vmm"),
-    "nccl": Row("nccl", shares=True, fabric=True),
-    "ucx": Row("ucx", shares=True, fabric=True),
+    "nccl": Row("nccl", stays=True, fabric=True),
+    "ucx": Row("ucx", stays=True, fabric=True),
     "triton": Row("triton", room=2),
 }
 
