@@ -70,8 +70,7 @@ class Crowd:
             program = gallery.start(self.daemon, self.chance.choice(FRAMEWORKS), *options, wanted_mib=SESSION // MIB * 3 // 8, seed=seed)
             self.reap(program.process)
             self.programs[name] = Framework(program)
-            # Like medley, it has begun when the daemon may be killed.
-            wait_for(lambda: self.daemon.session(name).get("processes") or program.process.poll() is not None, "the program to attach")
+            assert self.programs[name].read() == "good"  # the first point is reached without a word
         else:
             self.programs[name] = Medley(self.reap(self.daemon.spawn("run", *options, "--", self.product.program("medley"),
                                                                      str(SESSION - 16 * MIB), str(seed))))
