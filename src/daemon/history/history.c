@@ -115,16 +115,6 @@ static void free_series(struct history_series *series)
     }
 }
 
-static void free_ticks(struct history_tick *ticks)
-{
-    while (ticks) {
-        struct history_tick *next = ticks->next;
-        free(ticks->row.bytes);
-        free(ticks);
-        ticks = next;
-    }
-}
-
 static void on_job_done(struct worker_job *worker_job)
 {
     struct history_job *job = (struct history_job *)worker_job;
@@ -135,7 +125,7 @@ static void on_job_done(struct worker_job *worker_job)
     if (!job->done)
         job->history->has_failed = job->error.status != 0;
     free_series(job->series);
-    free_ticks(job->ticks);
+    history_ticks_free(job->ticks);
     free(job->answer);
     free(job);
 }
@@ -458,7 +448,7 @@ void history_stop(struct daemon *daemon)
     }
     history_file_close(history->file);
     free_series(history->lines.series);
-    free_ticks(history->ticks);
+    history_ticks_free(history->ticks);
     free(history->lines.all);
     free(history);
 }

@@ -10,19 +10,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/history/history_file_state.h"
 #include "daemon/loop/log.h"
 
 #define LAYOUT 1
-#define DAY_SECONDS 86400
-/* Ticks are kept a little longer than their level says, because a question about that whole time is read a moment
- * later. */
-#define KEPT_LONGER_SECONDS 120
-/* No series is removed before its last tick, which ends less than this after the series was written. */
-#define SERIES_KEPT_LONGER_SECONDS (2 * HISTORY_PUT_SECONDS)
-/* If the file is too large, which part of the rows of the level that takes most goes at once. */
-#define PRUNED_PART 8
-/* A tick's key: its level in the high bits, its end in the low ones. */
-#define LEVEL_SHIFT 40
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, name TEXT NOT NULL,"
@@ -32,30 +23,20 @@ static const char schema[] =
     "NULL);"
     "PRAGMA user_version=1;";
 
-enum { PUT_SERIES, PUT_TICK, READ_TICKS, STATEMENTS };
 static const char *const texts[STATEMENTS] = {
     [PUT_SERIES] = ("INSERT INTO series VALUES(?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
                     " last_at=excluded.last_at"),
     [PUT_TICK] = "INSERT OR REPLACE INTO ticks VALUES(?,?,?)",
+    [REMOVE_TICKS] = "DELETE FROM ticks WHERE key>=? AND key<=?",
     [READ_TICKS] = "SELECT key, milliseconds, samples FROM ticks WHERE key>? AND key<=? ORDER BY key",
 };
 
-struct history_file {
-    sqlite3 *database;
-    sqlite3_stmt *statements[STATEMENTS];
-};
-
-static int64_t key_of(enum samples_level level, int64_t at)
-{
-    return (int64_t)((uint64_t)level << LEVEL_SHIFT) + at;
-}
-
-static int failed(struct history_file *file, struct error *error)
+int history_file_failed(struct history_file *file, struct error *error)
 {
     return error_set(error, EIO, "ERR_INTERNAL", "the history's file: %s", sqlite3_errmsg(file->database));
 }
 
-static int64_t read_number(struct history_file *file, const char *sql, int64_t otherwise)
+int64_t history_file_number(struct history_file *file, const char *sql, int64_t otherwise)
 {
     sqlite3_stmt *row = NULL;
     int64_t number = otherwise;
@@ -70,7 +51,7 @@ static int64_t read_number(struct history_file *file, const char *sql, int64_t o
 
 static bool prepare(struct history_file *file)
 {
-    int64_t layout = read_number(file, "PRAGMA user_version", -1);
+    int64_t layout = history_file_number(file, "PRAGMA user_version", -1);
     if ((layout != 0 && layout != LAYOUT) ||
         sqlite3_exec(file->database,
                      "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=4194304",
@@ -81,7 +62,8 @@ static bool prepare(struct history_file *file)
         if (sqlite3_prepare_v3(file->database, texts[i], -1, SQLITE_PREPARE_PERSISTENT, &file->statements[i],
                                NULL) != SQLITE_OK)
             return false;
-    return read_number(file, "SELECT count(*) FROM pragma_quick_check(1) WHERE quick_check='ok'", 0) == 1;
+    return history_file_number(file, "SELECT count(*) FROM pragma_quick_check(1) WHERE quick_check='ok'",
+                               0) == 1;
 }
 
 static void close_database(struct history_file *file)
@@ -103,7 +85,7 @@ static int open_database(struct history_file *file, const char *path, struct err
     if (sqlite3_open_v2(path, &file->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) !=
             SQLITE_OK ||
         !prepare(file)) {
-        failed(file, error);
+        history_file_failed(file, error);
         close_database(file);
         return -EBADMSG;
     }
@@ -138,7 +120,7 @@ int history_file_open(const char *path, struct history_file **file_out, uint32_t
         free(file);
         return error_set(error, EIO, NULL, "%s", why.message);
     }
-    *next_series = (uint32_t)read_number(file, "SELECT max(id) FROM series", 0) + 1;
+    *next_series = (uint32_t)history_file_number(file, "SELECT max(id) FROM series", 0) + 1;
     *file_out = file;
     return 0;
 }
@@ -149,6 +131,16 @@ void history_file_close(struct history_file *file)
         return;
     close_database(file);
     free(file);
+}
+
+void history_ticks_free(struct history_tick *ticks)
+{
+    while (ticks) {
+        struct history_tick *next = ticks->next;
+        free(ticks->row.bytes);
+        free(ticks);
+        ticks = next;
+    }
 }
 
 /* --- Writing --------------------------------------------------------------------------------------- */
@@ -175,82 +167,46 @@ static bool put_series(struct history_file *file, const struct history_series *s
 static bool put_tick(struct history_file *file, const struct history_tick *tick)
 {
     sqlite3_stmt *put = file->statements[PUT_TICK];
-    sqlite3_bind_int64(put, 1, key_of(tick->level, tick->at));
+    sqlite3_bind_int64(put, 1, history_key(tick->level, tick->at));
     sqlite3_bind_int64(put, 2, tick->milliseconds);
     sqlite3_bind_blob(put, 3, tick->row.length ? (const void *)tick->row.bytes : "", (int)tick->row.length,
                       SQLITE_STATIC);
     return run(file, PUT_TICK);
 }
 
-int history_file_append(struct history_file *file, const struct history_series *series,
-                        const struct history_tick *ticks, struct error *error)
+/* Write all of this in one transaction, or nothing. First the ticks with keys from `first` to `last` go. */
+static int write_all(struct history_file *file, int64_t first, int64_t last,
+                     const struct history_series *series, const struct history_tick *ticks,
+                     struct error *error)
 {
+    sqlite3_stmt *remove = file->statements[REMOVE_TICKS];
     bool is_well = sqlite3_exec(file->database, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK;
+    sqlite3_bind_int64(remove, 1, first);
+    sqlite3_bind_int64(remove, 2, last);
+    if (is_well && first <= last)
+        is_well = run(file, REMOVE_TICKS);
     for (; is_well && series; series = series->next)
         is_well = put_series(file, series);
     for (; is_well && ticks; ticks = ticks->next)
         is_well = put_tick(file, ticks);
     if (is_well && sqlite3_exec(file->database, "COMMIT", NULL, NULL, NULL) == SQLITE_OK)
         return 0;
-    failed(file, error);
+    history_file_failed(file, error);
     if (!sqlite3_get_autocommit(file->database))
         sqlite3_exec(file->database, "ROLLBACK", NULL, NULL, NULL);
     return -EIO;
 }
 
-/* --- Bounds ---------------------------------------------------------------------------------------- */
-
-uint64_t history_file_bytes(struct history_file *file)
+int history_file_append(struct history_file *file, const struct history_series *series,
+                        const struct history_tick *ticks, struct error *error)
 {
-    int64_t pages = read_number(file, "PRAGMA page_count", 0) - read_number(file, "PRAGMA freelist_count", 0);
-    return (uint64_t)(pages * read_number(file, "PRAGMA page_size", 4096));
+    return write_all(file, 0, -1, series, ticks, error);
 }
 
-static int execute(struct history_file *file, char *sql, struct error *error)
+int history_file_replace(struct history_file *file, int64_t first, int64_t last,
+                         const struct history_tick *ticks, struct error *error)
 {
-    int result = sql ? sqlite3_exec(file->database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
-    sqlite3_free(sql);
-    return result == SQLITE_OK ? 0 : failed(file, error);
-}
-
-/* Remove the oldest rows of the level that takes the most room. */
-static int remove_some(struct history_file *file, struct error *error)
-{
-    int64_t level = read_number(
-        file, "SELECT key>>40 FROM ticks GROUP BY key>>40 ORDER BY sum(length(samples)+16) DESC LIMIT 1", -1);
-    if (level < 0)
-        return -ENOENT;
-    return execute(
-        file,
-        sqlite3_mprintf("DELETE FROM ticks WHERE key IN (SELECT key FROM ticks WHERE key>>40=%lld"
-                        " ORDER BY key LIMIT 1+(SELECT count(*) FROM ticks WHERE key>>40=%lld)/%d)",
-                        (long long)level, (long long)level, PRUNED_PART),
-        error);
-}
-
-int history_file_prune(struct history_file *file, int64_t now, const struct history_bounds *bounds,
-                       struct error *error)
-{
-    int result = 0;
-    for (int level = 0; level < SAMPLES_LEVELS && result == 0; level++) {
-        int64_t kept = (int64_t)samples_levels[level].kept_seconds + KEPT_LONGER_SECONDS;
-        if (kept > (int64_t)bounds->days * DAY_SECONDS)
-            kept = (int64_t)bounds->days * DAY_SECONDS;
-        result = execute(file,
-                         sqlite3_mprintf("DELETE FROM ticks WHERE key>=%lld AND key<%lld",
-                                         (long long)key_of((enum samples_level)level, 0),
-                                         (long long)key_of((enum samples_level)level, now - kept)),
-                         error);
-    }
-    while (result == 0 && history_file_bytes(file) > bounds->bytes)
-        result = remove_some(file, error);
-    if (result == 0)
-        result = execute(file,
-                         sqlite3_mprintf("DELETE FROM series WHERE last_at<%lld",
-                                         (long long)(now - (int64_t)bounds->days * DAY_SECONDS -
-                                                     SERIES_KEPT_LONGER_SECONDS)),
-                         error);
-    return result == -ENOENT ? 0 : result;
+    return write_all(file, first, last, NULL, ticks, error);
 }
 
 /* --- Reading --------------------------------------------------------------------------------------- */
@@ -260,11 +216,11 @@ int history_file_list(struct history_file *file,
                       struct error *error)
 {
     sqlite3_stmt *row = NULL;
-    if (sqlite3_prepare_v2(
-            file->database,
-            "SELECT id, session_id, name, owner_uid, gpu_uuid FROM series ORDER BY session_id, gpu_uuid, id",
-            -1, &row, NULL) != SQLITE_OK)
-        return failed(file, error);
+    if (sqlite3_prepare_v2(file->database,
+                           "SELECT id, session_id, name, owner_uid, gpu_uuid FROM series ORDER BY "
+                           "session_id, gpu_uuid, id",
+                           -1, &row, NULL) != SQLITE_OK)
+        return history_file_failed(file, error);
     while (sqlite3_step(row) == SQLITE_ROW) {
         struct history_series series = {.id = (uint32_t)sqlite3_column_int64(row, 0),
                                         .owner = (uid_t)sqlite3_column_int64(row, 3)};
@@ -273,7 +229,7 @@ int history_file_list(struct history_file *file,
         snprintf(series.gpu_uuid, sizeof(series.gpu_uuid), "%s", sqlite3_column_text(row, 4));
         take(&series, context);
     }
-    return sqlite3_finalize(row) == SQLITE_OK ? 0 : failed(file, error);
+    return sqlite3_finalize(row) == SQLITE_OK ? 0 : history_file_failed(file, error);
 }
 
 /* What is read of each level: ticks that end after `from`, up to `to`. */
@@ -285,10 +241,11 @@ struct parts {
 static int64_t first_end(struct history_file *file, int level, int64_t at, int64_t otherwise)
 {
     char sql[128];
-    int64_t base = key_of((enum samples_level)level, 0);
+    int64_t base = history_key((enum samples_level)level, 0);
     snprintf(sql, sizeof(sql), "SELECT min(key)-%lld FROM ticks WHERE key>=%lld AND key<%lld",
-             (long long)base, (long long)(base + at), (long long)key_of((enum samples_level)(level + 1), 0));
-    return read_number(file, sql, otherwise);
+             (long long)base, (long long)(base + at),
+             (long long)history_key((enum samples_level)(level + 1), 0));
+    return history_file_number(file, sql, otherwise);
 }
 
 /* When the level's first tick that ends after `from` begins; INT64_MAX if there is none. A daemon's first tick is
@@ -296,12 +253,13 @@ static int64_t first_end(struct history_file *file, int level, int64_t at, int64
 static int64_t first_begin(struct history_file *file, int level, int64_t from)
 {
     char sql[160];
-    int64_t base = key_of((enum samples_level)level, 0);
+    int64_t base = history_key((enum samples_level)level, 0);
     snprintf(
         sql, sizeof(sql),
         "SELECT key-(milliseconds+500)/1000-%lld FROM ticks WHERE key>%lld AND key<%lld ORDER BY key LIMIT 1",
-        (long long)base, (long long)(base + from), (long long)key_of((enum samples_level)(level + 1), 0));
-    return read_number(file, sql, INT64_MAX);
+        (long long)base, (long long)(base + from),
+        (long long)history_key((enum samples_level)(level + 1), 0));
+    return history_file_number(file, sql, INT64_MAX);
 }
 
 /* Whether the level has everything that any coarser level has after `from`. */
@@ -365,12 +323,12 @@ int history_file_read(struct history_file *file, int64_t from, int64_t to,
     for (int level = SAMPLES_LEVELS; level-- > 0;) {
         if (parts.from[level] >= parts.to[level])
             continue;
-        sqlite3_bind_int64(read, 1, key_of((enum samples_level)level, parts.from[level]));
-        sqlite3_bind_int64(read, 2, key_of((enum samples_level)level, parts.to[level]));
+        sqlite3_bind_int64(read, 1, history_key((enum samples_level)level, parts.from[level]));
+        sqlite3_bind_int64(read, 2, history_key((enum samples_level)level, parts.to[level]));
         while (sqlite3_step(read) == SQLITE_ROW) {
             struct history_tick tick = {
                 .level = (enum samples_level)level,
-                .at = sqlite3_column_int64(read, 0) - key_of((enum samples_level)level, 0),
+                .at = sqlite3_column_int64(read, 0) - history_key((enum samples_level)level, 0),
                 .milliseconds = (uint32_t)sqlite3_column_int64(read, 1),
                 .row = {.bytes = (uint8_t *)sqlite3_column_blob(read, 2),
                         .length = (size_t)sqlite3_column_bytes(read, 2)},
@@ -378,7 +336,7 @@ int history_file_read(struct history_file *file, int64_t from, int64_t to,
             take(&tick, context);
         }
         if (sqlite3_reset(read) != SQLITE_OK)
-            return failed(file, error);
+            return history_file_failed(file, error);
     }
     return 0;
 }

@@ -35,6 +35,8 @@ struct history_tick {
     struct sample_bytes row;
 };
 
+void history_ticks_free(struct history_tick *ticks);
+
 /* A series that is sampled is written again after so long. One that is not written again is removed with its last tick. */
 #define HISTORY_PUT_SECONDS 3600
 
@@ -53,7 +55,8 @@ void history_file_close(struct history_file *file);
 int history_file_append(struct history_file *file, const struct history_series *series,
                         const struct history_tick *ticks, struct error *error);
 
-/* Remove what is too old at `now`; then, of the rest, the oldest until the file is within its bound of bytes. */
+/* Remove what is too old at `now`; then, until the file is within its bound of bytes, the oldest of what the user has who
+ * has most in it. */
 int history_file_prune(struct history_file *file, int64_t now, const struct history_bounds *bounds,
                        struct error *error);
 /* How many bytes its series and ticks take. */

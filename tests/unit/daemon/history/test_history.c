@@ -347,6 +347,55 @@ static void the_oldest_goes_where_it_would_be_too_much(void **state)
     free(row.bytes);
 }
 
+/* One user has many sessions, and another one. */
+static void nobodys_history_goes_for_anothers(void **state)
+{
+    struct world *world = *state;
+    struct history_bounds bounds = {200000, 31};
+    struct sample_bytes row = {0};
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
+    put_series(world, 2, "bbbbbbbbbbbb", 1001, NOON);
+    put_series(world, 3, "", 0, NOON);
+    struct sample sample = {.used_bytes = UINT64_MAX, .peak_bytes = UINT64_MAX};
+    for (unsigned i = 0; i < 302; i++) {
+        sample.series = i < 300 ? 2 : i == 300 ? 1 : 3;
+        samples_write(&row, &sample);
+    }
+    for (int i = 0; i < 200; i++) {
+        struct history_tick tick = {
+            .level = SAMPLES_SECONDS, .at = NOON + i, .milliseconds = 1000, .row = row};
+        assert_int_equal(history_file_append(world->file, NULL, &tick, NULL), 0);
+    }
+    double before = usage_of(world, NOON - 60, NOON + 10, 1000, "byte_hours");
+    assert_int_equal(history_file_prune(world->file, NOON + 200, &bounds, NULL), 0);
+    assert_in_range(history_file_bytes(world->file), 1, bounds.bytes);
+    assert_float_equal(usage_of(world, NOON - 60, NOON + 10, 1000, "byte_hours"), before, before / 1e6);
+    assert_float_equal(usage_of(world, NOON - 60, NOON + 10, 1001, "byte_hours"), -1, 0);
+    assert_true(usage_of(world, NOON + 190, NOON + 199, 1001, "byte_hours") > 0);
+    free(row.bytes);
+}
+
+static void sessions_that_did_nothing_push_nobodys_out(void **state)
+{
+    struct world *world = *state;
+    struct history_bounds bounds = {200000, 31};
+    struct history_series many[4000] = {0};
+    put_series(world, 1, "aaaaaaaaaaaa", 1000, NOON);
+    put_seconds(world, 1, NOON, 60, 1024);
+    for (unsigned i = 0; i < 4000; i++) {
+        many[i] =
+            (struct history_series){.next = i ? &many[i - 1] : NULL, .id = 2 + i, .owner = 1001, .at = NOON};
+        snprintf(many[i].session_id, sizeof(many[i].session_id), "%012x", i);
+        strcpy(many[i].name, "nothing");
+    }
+    assert_int_equal(history_file_append(world->file, &many[3999], NULL, NULL), 0);
+    assert_true(history_file_bytes(world->file) > bounds.bytes);
+    double before = usage_of(world, NOON - 60, NOON, 1000, "byte_hours");
+    assert_int_equal(history_file_prune(world->file, NOON + 60, &bounds, NULL), 0);
+    assert_in_range(history_file_bytes(world->file), 1, bounds.bytes);
+    assert_float_equal(usage_of(world, NOON - 60, NOON, 1000, "byte_hours"), before, before / 1e6);
+}
+
 static void a_file_that_is_damaged_is_put_aside(void **state)
 {
     struct world *world = *state;
@@ -385,6 +434,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(peaks_of_sessions_of_one_user_add_up_within_a_moment, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_oldest_goes_where_it_would_be_too_much, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nobodys_history_goes_for_anothers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sessions_that_did_nothing_push_nobodys_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_is_damaged_is_put_aside, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
