@@ -26,5 +26,5 @@ int history_file_failed(struct history_file *file, struct error *error);
 /* The first number that the statement answers, or `otherwise`. */
 int64_t history_file_number(struct history_file *file, const char *sql, int64_t otherwise);
 /* Put `ticks` in the place of those with keys from `first` to `last`: all, or nothing changes. */
-int history_file_replace(struct history_file *file, int64_t first, int64_t last, const struct history_tick *ticks,
-                         struct error *error);
+int history_file_replace(struct history_file *file, int64_t first, int64_t last,
+                         const struct history_tick *ticks, struct error *error);
