@@ -2,6 +2,7 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/as_driver.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
@@ -17,21 +18,11 @@ static bool takes_memory(const struct allocation *wanted)
                              status == CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* The context of a stream; NULL: the current one. False: the driver does not know the stream. */
-static bool context_of(CUstream stream, CUcontext *context)
-{
-    *context = NULL;
-    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
-        !real(cuStreamGetCtx))
-        return true;
-    return real(cuStreamGetCtx)(stream, context) == CUDA_SUCCESS;
-}
-
 bool pool_road_is_linear(const struct allocation *wanted, CUcontext *context)
 {
     return engine_of_process()->has_no_pools && !wanted->pooled.pool && own_calls_depth == 0 &&
            session_mode() == SESSION_INSIDE && takes_memory(wanted) &&
-           context_of(wanted->pooled.stream, context);
+           as_driver_context_of(wanted->pooled.stream, context);
 }
 
 /* The pool that the allocation takes from, if we account for it: a device's current or default pool, or a known one. */
@@ -80,7 +71,7 @@ static enum gpu_place find_pool(const struct allocation *wanted, struct pool **p
         *gpu = (*pool)->gpu;
         return PLACE_ON_GPU;
     }
-    if (!context_of(wanted->pooled.stream, &context) || !own_calls_begin(&calls, context))
+    if (!as_driver_context_of(wanted->pooled.stream, &context) || !own_calls_begin(&calls, context))
         return PLACE_NOWHERE;
     enum gpu_place place = find_in_context(named, pool, gpu);
     own_calls_end(&calls);

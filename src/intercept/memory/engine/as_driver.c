@@ -47,3 +47,12 @@ CUresult as_driver_wait_for_stream(enum release_way way, CUstream stream)
     own_calls_end(&calls);
     return result;
 }
+
+bool as_driver_context_of(CUstream stream, CUcontext *context)
+{
+    *context = NULL;
+    if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+        !real(cuStreamGetCtx))
+        return true;
+    return real(cuStreamGetCtx)(stream, context) == CUDA_SUCCESS;
+}

@@ -12,3 +12,6 @@ CUresult as_driver_pitch(const struct allocation *wanted, uint64_t *bytes);
  * has allocated; and wait for the stream's work. */
 bool as_driver_is_captured(enum release_way way, CUstream stream);
 CUresult as_driver_wait_for_stream(enum release_way way, CUstream stream);
+
+/* The context of a stream; NULL: the current one. False: the driver does not know the stream. */
+bool as_driver_context_of(CUstream stream, CUcontext *context);

@@ -62,11 +62,14 @@ static bool driver_says_managed(CUdeviceptr address)
            is_managed;
 }
 
-/* For a free in stream order, which no capture forbids: so this is an own call. */
-static CUresult free_at_once(CUdeviceptr address)
+/* For a free in stream order, which no capture forbids and which needs no current context: so this is an own call in the
+ * stream's. */
+static CUresult free_at_once(CUdeviceptr address, CUstream stream)
 {
     struct own_calls calls;
-    own_calls_begin(&calls, NULL);
+    CUcontext context;
+    if (!as_driver_context_of(stream, &context) || !own_calls_begin(&calls, context))
+        return CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = real(cuMemFree_v2)(address);
     own_calls_end(&calls);
     return result;
@@ -79,7 +82,7 @@ static CUresult managed_release(enum release_way way, uint64_t key, CUstream str
     if (!is_in_order || as_driver_is_captured(way, stream) || !driver_says_managed(key))
         return plain_release(way, key, stream);
     CUresult result = as_driver_wait_for_stream(way, stream);
-    return result == CUDA_SUCCESS ? free_at_once(key) : result;
+    return result == CUDA_SUCCESS ? free_at_once(key, stream) : result;
 }
 
 /* --- What the program asks ------------------------------------------------------------------------- */

@@ -1,5 +1,7 @@
 /* The managed engine on the simulated driver: what programs allocate is managed memory, and they are told that it is device
  * memory; a turn ends without a copy and begins with a prefetch of all there is. */
+#include <pthread.h>
+
 #include "intercept/agent/agent.h"
 #include "intercept/agent/agent_state.h"
 #include "intercept/memory/engine/managed.h"
@@ -84,6 +86,39 @@ static void memory_in_a_streams_order_is_managed_too(void **state)
     assert_false(is_managed(from_pool));
     assert_int_equal(cuMemFreeAsync(from_pool, stream), CUDA_SUCCESS);
     assert_int_equal(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+}
+
+struct visit {
+    CUstream stream;
+    CUdeviceptr address;
+    CUresult allocated, freed;
+};
+
+static void *be_without_a_context(void *argument)
+{
+    struct visit *visit = argument;
+    CUdeviceptr address = 0;
+    visit->allocated = cuMemAllocAsync(&address, MIB, visit->stream);
+    visit->freed = cuMemFreeAsync(address, visit->stream);
+    if (visit->freed == CUDA_SUCCESS)
+        visit->freed = cuMemFreeAsync(visit->address, visit->stream);
+    return NULL;
+}
+
+/* As a garbage collector's thread does. */
+static void a_thread_without_a_context_frees_in_a_streams_order(void **state)
+{
+    struct visit visit = {0};
+    pthread_t thread;
+    assert_int_equal(
+        ((__typeof__(&cuStreamCreate))real_driver_function(CUDA_ID_cuStreamCreate))(&visit.stream, 0),
+        CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocAsync(&visit.address, MIB, visit.stream), CUDA_SUCCESS);
+    assert_int_equal(pthread_create(&thread, NULL, be_without_a_context, &visit), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(visit.allocated, CUDA_SUCCESS);
+    assert_int_equal(visit.freed, CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
 }
 
 static void programs_are_told_that_it_is_device_memory(void **state)
@@ -197,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_programs_allocate_is_managed_memory),
         TEST(memory_in_a_streams_order_is_managed_too),
+        TEST(a_thread_without_a_context_frees_in_a_streams_order),
         TEST(programs_are_told_that_it_is_device_memory),
         TEST(a_turn_ends_without_a_copy_and_begins_with_a_prefetch),
         TEST(memory_of_each_gpu_is_prefetched_there),
