@@ -369,7 +369,7 @@ static void nobodys_history_goes_for_anothers(void **state)
     double before = usage_of(world, NOON - 60, NOON + 10, 1000, "byte_hours");
     assert_int_equal(history_file_prune(world->file, NOON + 200, &bounds, NULL), 0);
     assert_in_range(history_file_bytes(world->file), 1, bounds.bytes);
-    assert_float_equal(usage_of(world, NOON - 60, NOON + 10, 1000, "byte_hours"), before, before / 1e6);
+    assert_float_equal(usage_of(world, NOON - 60, NOON + 10, 1000, "byte_hours"), before, (before / 1e6));
     assert_float_equal(usage_of(world, NOON - 60, NOON + 10, 1001, "byte_hours"), -1, 0);
     assert_true(usage_of(world, NOON + 190, NOON + 199, 1001, "byte_hours") > 0);
     free(row.bytes);
@@ -393,7 +393,7 @@ static void sessions_that_did_nothing_push_nobodys_out(void **state)
     double before = usage_of(world, NOON - 60, NOON, 1000, "byte_hours");
     assert_int_equal(history_file_prune(world->file, NOON + 60, &bounds, NULL), 0);
     assert_in_range(history_file_bytes(world->file), 1, bounds.bytes);
-    assert_float_equal(usage_of(world, NOON - 60, NOON, 1000, "byte_hours"), before, before / 1e6);
+    assert_float_equal(usage_of(world, NOON - 60, NOON, 1000, "byte_hours"), before, (before / 1e6));
 }
 
 static void a_file_that_is_damaged_is_put_aside(void **state)
