@@ -40,6 +40,9 @@ struct cuda_entry {
 
 extern const struct cuda_entry cuda_entries[CUDA_ENTRY_COUNT];
 
+/* The newest CUDA version whose names are in the table. */
+#define CUDA_ENTRY_NEWEST CUDA_VERSION
+
 /* The row of an exported symbol, or -1. */
 int cuda_entry_find(const char *symbol);
 

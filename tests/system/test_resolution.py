@@ -231,9 +231,15 @@ def test_a_function_the_driver_exports_nowhere_is_hooked_by_name(lookups):
 
 def test_a_form_newer_than_the_table_is_never_taken_for_one_we_know(lookups):
     assert lookups.inside("ask", "cuMemAlloc", 14000, DRIVER_NEWER="cuMemAlloc", GPUSLICE_DEBUG="1") \
-        == "0\tlibcuda.so.1:?\n"
-    assert "cuMemAlloc_v2: the driver answered with a function we do not know" in lookups.stderr
+        == f"0\t{LIBRARY}:?\n"
+    assert "cuMemAlloc: GPU Slice does not know this function of the driver" in lookups.stderr
     assert lookups.inside("ask", "cuMemAlloc", 13000, DRIVER_NEWER="cuMemAlloc") == f"0\t{LIBRARY}:cuMemAlloc_v2\n"
+
+
+def test_a_name_newer_than_the_table_is_passed_on_by_a_thunk(lookups):
+    assert lookups.inside("ask", "cuBrandNew", 14000, DRIVER_HIDES="cuBrandNew", GPUSLICE_DEBUG="1") == f"0\t{LIBRARY}:?\n"
+    assert "cuBrandNew: GPU Slice does not know this function of the driver" in lookups.stderr
+    assert lookups.run("ask", "cuBrandNew", 14000, DRIVER_HIDES="cuBrandNew") == "0\tlibcuda.so.1:?\n"
 
 
 def test_without_a_driver_our_functions_say_that_there_is_no_device(lookups, tmp_path):

@@ -8,17 +8,28 @@
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 #include "intercept/resolve/resolve.h"
+#include "intercept/resolve/unknown.h"
 
 typedef CUresult resolver(const char *name, void **function, int version, cuuint64_t flags);
 
-/* Whether a version that our table does not know yet still means the form that we know: then the version that we know
- * gives the same pointer. If not, it is a new form, perhaps with another signature, and no hook of ours may replace
- * it. */
+/* Whether the driver exports `pointer` as a function that the table lacks. */
+static bool is_exported_as_new(const void *pointer)
+{
+    Dl_info info;
+    return resolve_libc()->dladdr(pointer, &info) && info.dli_saddr == pointer && info.dli_sname &&
+           cuda_entry_find(info.dli_sname) < 0;
+}
+
+/* Whether a function that is none of those that we know of this name still means the form that we know: a version that the
+ * table does not know yet then gives the same pointer as the newest that it knows. If not, it is a new form, perhaps with
+ * another signature, and no hook of ours may replace it. */
 static bool is_known_form(resolver *ask, const char *name, const void *pointer, int version, cuuint64_t flags)
 {
     void *known = NULL;
-    return version <= CUDA_VERSION ||
-           (ask(name, &known, CUDA_VERSION, flags) == CUDA_SUCCESS && known == pointer);
+    if (is_exported_as_new(pointer))
+        return false;
+    return version <= CUDA_ENTRY_NEWEST ||
+           (ask(name, &known, CUDA_ENTRY_NEWEST, flags) == CUDA_SUCCESS && known == pointer);
 }
 
 static void choose(const char *name, void **function, int version, cuuint64_t flags, resolver *ask,
@@ -31,13 +42,14 @@ static void choose(const char *name, void **function, int version, cuuint64_t fl
         return;
 
     struct resolve_choice choice = resolve_choose(&tables, name, version, flags, *function);
+    if (choice.is_new || (choice.unknown && !is_known_form(ask, name, *function, version, flags))) {
+        *function = unknown_function(name, *function);
+        return;
+    }
     if (choice.id < 0)
         return;
-    if (choice.unknown) {
+    if (choice.unknown)
         report_unknown_pointer(cuda_entries[choice.id].symbol);
-        if (!is_known_form(ask, name, *function, version, flags))
-            return;
-    }
     if (!real_is_next(choice.id, caller))
         *function = hook_functions[choice.id];
 }

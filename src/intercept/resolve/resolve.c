@@ -8,6 +8,7 @@
 #include "intercept/resolve/hooks.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
+#include "intercept/resolve/unknown.h"
 
 const char *resolve_library_of(const void *address, const char *stem)
 {
@@ -67,6 +68,14 @@ static void *exported_by_nvml(int id, void *pointer, const void *caller)
     return real_nvml_is_next(id, caller) ? pointer : hook_nvml_functions[id];
 }
 
+/* What a driver exports that is newer than our table. */
+static void *new_in_driver(const char *symbol, void *pointer, const void *caller)
+{
+    bool is_drivers = strncmp(symbol, "cu", 2) == 0 && resolve_library_of(pointer, RESOLVE_DRIVER_FILE) &&
+                      !resolve_library_of(caller, RESOLVE_DRIVER_FILE);
+    return is_drivers ? unknown_function(symbol, pointer) : pointer;
+}
+
 void *resolve_exported(const char *symbol, void *pointer, const void *caller)
 {
     if (getauxval(AT_SECURE))
@@ -75,7 +84,7 @@ void *resolve_exported(const char *symbol, void *pointer, const void *caller)
     if (id >= 0)
         return exported_by_driver(id, pointer, caller);
     id = hook_nvml_find(symbol);
-    return id >= 0 ? exported_by_nvml(id, pointer, caller) : pointer;
+    return id >= 0 ? exported_by_nvml(id, pointer, caller) : new_in_driver(symbol, pointer, caller);
 }
 
 /* A failed lookup stays as it is, with its error. */

@@ -64,6 +64,7 @@ struct resolve_tables {
 struct resolve_choice {
     int id;       /* the row whose hook the caller gets; -1: the caller gets the pointer */
     bool unknown; /* the pointer was not one of the name's; the row was chosen by name, version and flags */
+    bool is_new;  /* the table has no row for the pointer (unknown.h) */
 };
 struct resolve_choice resolve_choose(const struct resolve_tables *tables, const char *name, int version,
                                      cuuint64_t flags, const void *pointer);

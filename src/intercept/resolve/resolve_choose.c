@@ -23,10 +23,11 @@ struct resolve_choice resolve_choose(const struct resolve_tables *tables, const 
             return chosen(tables, id);
     }
 
+    /* A name that is not in the table, or a form that the driver does not export: our hook would have nothing to call. */
+    if (expected < 0 || !tables->driver_function(expected))
+        return (struct resolve_choice){.id = -1, .is_new = true};
+
     /* The driver answers with a function that it exports under no symbol. A hook of any class replaces it, since
-     * launches are paced by what the hooks of waits, captures and contexts tell. Our hook calls the driver's exported
-     * function; if the driver has none, the caller gets the pointer. */
-    if (expected >= 0 && tables->hooks[expected] && tables->driver_function(expected))
-        return (struct resolve_choice){.id = expected, .unknown = true};
-    return (struct resolve_choice){.id = -1};
+     * launches are paced by what the hooks of waits, captures and contexts tell. */
+    return (struct resolve_choice){.id = chosen(tables, expected).id, .unknown = true};
 }

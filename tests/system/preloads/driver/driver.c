@@ -63,7 +63,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
         *status = id >= 0                    ? CU_GET_PROC_ADDRESS_SUCCESS
                   : id == CUDA_ENTRY_TOO_NEW ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                              : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    return id < 0 && !status ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+    return !*function && !status ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
 }
 
 CUresult cuGetProcAddress_v2_ptsz(const char *name, void **function, int version, cuuint64_t flags,

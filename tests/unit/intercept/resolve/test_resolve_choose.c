@@ -94,7 +94,7 @@ static void an_unknown_pointer_that_allocates_is_chosen_by_name_and_version(void
     assert_choice(choose("cuMemAllocAsync", 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, STRANGER),
                   CUDA_ID_cuMemAllocAsync_ptsz, true);
     /* Never another form than the one asked for. */
-    assert_choice(choose("cuMemAlloc", 2000, 0, STRANGER), -1, false);
+    assert_choice(choose("cuMemAlloc", 2000, 0, STRANGER), -1, true);
 }
 
 /* Whatever a hook does: pacing needs what waits, captures and contexts, the session's view needs queries. */
@@ -115,18 +115,23 @@ static void an_unknown_pointer_of_any_hooked_row_is_chosen_by_name(void **state)
     assert_true(seen > 500);
 }
 
-static void an_unknown_pointer_of_no_name_of_ours_stays(void **state)
+static void an_unknown_pointer_of_no_name_of_ours_is_new(void **state)
 {
-    assert_choice(choose("cuMemAlloc_v2", 12000, 0, STRANGER), -1, false);
-    assert_choice(choose("", 0, 0, STRANGER), -1, false);
-    assert_choice(choose("cuBrandNew", 14000, 0, STRANGER), -1, false);
+    const char *const names[] = {"cuMemAlloc_v2", "", "cuBrandNew"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_choice(choose(names[i], 14000, 0, STRANGER), -1, false);
+        assert_true(choose(names[i], 14000, 0, STRANGER).is_new);
+    }
+    assert_false(choose("cuMemAlloc", 14000, 0, STRANGER).is_new);
+    assert_false(choose("cuInit", 14000, 0, DRIVER(cuInit)).is_new);
 }
 
 /* Our hook would have nothing to call. */
-static void an_unknown_pointer_stays_where_the_driver_exports_no_such_form(void **state)
+static void an_unknown_pointer_is_new_where_the_driver_exports_no_such_form(void **state)
 {
     missing = CUDA_ID_cuMemAlloc_v2;
     assert_choice(choose("cuMemAlloc", 12000, 0, STRANGER), -1, false);
+    assert_true(choose("cuMemAlloc", 12000, 0, STRANGER).is_new);
 }
 
 int main(void)
@@ -139,8 +144,8 @@ int main(void)
         cmocka_unit_test_setup(one_function_under_two_symbols_is_chosen_by_version, set_up),
         cmocka_unit_test_setup(an_unknown_pointer_that_allocates_is_chosen_by_name_and_version, set_up),
         cmocka_unit_test_setup(an_unknown_pointer_of_any_hooked_row_is_chosen_by_name, set_up),
-        cmocka_unit_test_setup(an_unknown_pointer_of_no_name_of_ours_stays, set_up),
-        cmocka_unit_test_setup(an_unknown_pointer_stays_where_the_driver_exports_no_such_form, set_up),
+        cmocka_unit_test_setup(an_unknown_pointer_of_no_name_of_ours_is_new, set_up),
+        cmocka_unit_test_setup(an_unknown_pointer_is_new_where_the_driver_exports_no_such_form, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
