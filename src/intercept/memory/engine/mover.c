@@ -40,17 +40,28 @@ static int lock_pages(void)
 static bool is_moving;
 static uint64_t stays_before[WIRE_STAYS_COUNT];
 
+/* Where the whole process is pinned, physical memory that the program makes is the driver's for that reason. */
+static void add_unmovable(uint64_t bytes[static WIRE_STAYS_COUNT])
+{
+    uint64_t before = bytes[WIRE_STAYS_PROPERTIES];
+    unmovable_add(bytes);
+    if (swap_is_pinned()) {
+        bytes[WIRE_STAYS_UNKNOWN] += bytes[WIRE_STAYS_PROPERTIES] - before;
+        bytes[WIRE_STAYS_PROPERTIES] = before;
+    }
+}
+
 static void begin_move(void)
 {
     memset(stays_before, 0, sizeof(stays_before));
-    unmovable_add(stays_before);
+    add_unmovable(stays_before);
     is_moving = true;
 }
 
 static void add_stays(uint64_t bytes[static WIRE_STAYS_COUNT])
 {
     if (!is_moving)
-        unmovable_add(bytes);
+        add_unmovable(bytes);
     for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
         bytes[why] += (is_moving ? stays_before[why] : 0) +
                       atomic_load_explicit(&swap_state()->pinned_bytes[why], memory_order_relaxed);

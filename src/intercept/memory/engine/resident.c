@@ -256,15 +256,17 @@ void extents_end_at(uint64_t address, uint64_t bytes)
 
 /* --- Making extents -------------------------------------------------------------------------------- */
 
-/* Enter an extent; on the card, unless the process is evicted. */
+/* Enter an extent; on the card, unless such memory is made away. */
 static struct extent *enter(struct extent *made, CUresult *result)
 {
-    *result = swap_state()->is_evicted ? CUDA_SUCCESS : extent_make_resident(made);
+    *result = swap_makes_away() ? CUDA_SUCCESS : extent_make_resident(made);
     if (*result != CUDA_SUCCESS)
         return NULL;
     struct extent *extent = extents_add(&swap_state()->extents, made);
     if (extent) {
         extent_count(extent, true);
+        if (swap_is_pinned())
+            extent_pin(extent, WIRE_STAYS_UNKNOWN);
         swap_state()->empty_count += made->is_shared;
         return extent;
     }
@@ -304,7 +306,7 @@ static bool has_room(const struct extent *all)
 static CUresult check_room(const struct extent *all)
 {
     struct extent whole = *all;
-    if (swap_state()->is_evicted || has_room(all))
+    if (swap_makes_away() || has_room(all))
         return CUDA_SUCCESS;
     CUresult result = create(&whole);
     if (result == CUDA_SUCCESS)

@@ -114,8 +114,11 @@ struct swap {
     uint64_t piece_bytes[LEDGER_GPUS];
     /* Whether extents on each device are made for RDMA, by ordinal. */
     enum extents_for_rdma { RDMA_UNKNOWN, RDMA_CAPABLE, RDMA_INCAPABLE } for_rdma[LEDGER_GPUS];
-    /* All memory is away, but for what is pinned or came ahead. New extents are made without physical memory. */
+    /* All memory is away, but for what is pinned or came ahead. New extents are made as
+     * swap_makes_away() says. */
     atomic_bool is_evicted;
+    /* All memory of the process stays on the card for good (swap_unknown.h), and is made on the card. */
+    atomic_bool is_pinned;
     /* Bytes of extents that can move, but for those that are stuck. */
     _Atomic uint64_t resident_bytes, evicted_bytes;
     /* Bytes of extents that cannot move any more, or are stuck, by why. */
@@ -127,4 +130,15 @@ _Static_assert(sizeof(struct swap) <= MEMORY_ENGINE_BYTES, "it has room in the m
 static inline struct swap *swap_state(void)
 {
     return (struct swap *)(void *)memory_area()->engine;
+}
+
+static inline bool swap_is_pinned(void)
+{
+    return atomic_load_explicit(&swap_state()->is_pinned, memory_order_relaxed);
+}
+
+/* Whether new memory that can move is made without physical memory, which it gets when all comes back. */
+static inline bool swap_makes_away(void)
+{
+    return atomic_load_explicit(&swap_state()->is_evicted, memory_order_relaxed) && !swap_is_pinned();
 }

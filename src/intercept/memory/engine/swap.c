@@ -10,6 +10,7 @@
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/memory/engine/swap_pool_share.h"
 #include "intercept/memory/engine/swap_program.h"
+#include "intercept/memory/engine/swap_unknown.h"
 #include "intercept/resolve/guard.h"
 
 void swap_begin(void)
@@ -17,6 +18,7 @@ void swap_begin(void)
     swap_state()->clean_mode = clean_mode_read();
     mover_register();
     atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);
+    swap_unknown_begin();
 }
 
 /* As the driver does for memory of its own (cuCtxEnablePeerAccess): for the extents on `device` that exist, and for

@@ -60,7 +60,7 @@ static bool has_known_flags(const CUmemAllocationProp *properties)
 bool program_can_move(const struct allocation *wanted)
 {
     const CUmemAllocationProp *properties = wanted->physical.properties;
-    return properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+    return !swap_is_pinned() && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && !wanted->physical.flags &&
            !properties->win32HandleMetaData && has_known_flags(properties) &&
            !((unsigned)properties->requestedHandleTypes & ~HANDLE_TYPES_THAT_MOVE);
@@ -447,6 +447,12 @@ void program_lock_when_back(void)
             gate_names_end();
         nanosleep(&while_it_returns, NULL);
     }
+}
+
+CUmemGenericAllocationHandle program_drivers_handle(CUmemGenericAllocationHandle handle)
+{
+    const struct extent *extent = extent_of_handle(handle);
+    return extent && extent->program.references ? extent->handle : handle;
 }
 
 static CUresult program_export(void *shareable, CUmemGenericAllocationHandle handle,

@@ -18,6 +18,10 @@ CUresult program_create(const struct allocation *wanted);
 CUresult program_release(CUmemGenericAllocationHandle handle);
 bool program_is_handle(CUmemGenericAllocationHandle handle);
 
+/* Under the engine's lock: the driver's handle of memory that is on the card, where `handle` is one of ours; else
+ * `handle`. */
+CUmemGenericAllocationHandle program_drivers_handle(CUmemGenericAllocationHandle handle);
+
 /* Take the engine's lock while all memory is on the card; if it is away, wait at the gate until it is back. The thread
  * need not have a context. */
 void program_lock_when_back(void);

@@ -9,6 +9,7 @@
 #include "intercept/agent/agent.h"
 #include "intercept/memory/engine/mover.h"
 #include "intercept/memory/engine/swap_program.h"
+#include "intercept/resolve/unknown.h"
 
 #define BYTES (4 * MIB)
 #define FABRIC CU_MEM_HANDLE_TYPE_FABRIC
@@ -284,6 +285,47 @@ static void what_became_a_dma_buf_stays(void **state)
     end(made);
 }
 
+static CUmemGenericAllocationHandle handed;
+
+static CUresult brand_new(CUdeviceptr address, CUmemGenericAllocationHandle handle)
+{
+    handed = handle;
+    return CUDA_SUCCESS;
+}
+
+/* Nobody here knows what the driver does with the address and the handle. */
+static void all_stays_once_the_program_calls_what_nobody_here_knows(void **state)
+{
+    const CUmemAllocationProp plain = with(0, 0, 0);
+    __typeof__(brand_new) *call = (__typeof__(brand_new) *)unknown_function("cuBrandNew", (void *)brand_new);
+    struct made made = make(&plain);
+    CUdeviceptr address = take(BYTES);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_bytes().evicted_bytes, 2 * BYTES); /* to have asked for it pins nothing */
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(call(address, made.handle), CUDA_SUCCESS);
+    assert_true(program_is_handle(made.handle));
+    assert_false(program_is_handle(handed));
+    assert_int_equal(pinned_bytes(), 2 * BYTES);
+    assert_int_equal(swap_state()->pinned_bytes[WIRE_STAYS_UNKNOWN], 2 * BYTES);
+    end(made);
+    see_it_stay(address, WIRE_STAYS_UNKNOWN);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+
+    /* What comes later stays as well, also what is made while a move goes on, and has the driver's handle. */
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    address = take(BYTES);
+    assert_int_equal(card_free(), free_at_first - BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    see_it_stay(address, WIRE_STAYS_UNKNOWN);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    made = make(&plain);
+    assert_false(program_is_handle(made.handle));
+    see_it_stay(made.address, WIRE_STAYS_UNKNOWN);
+    end(made);
+    swap_state()->is_pinned = false;
+}
+
 /* --- What cannot move ------------------------------------------------------------------------------ */
 
 static void take_managed(void)
@@ -392,6 +434,7 @@ int main(void)
         TEST(what_is_bound_to_a_multicast_object_stays),
         TEST(what_is_set_to_synchronous_copies_stays),
         TEST(what_became_a_dma_buf_stays),
+        TEST(all_stays_once_the_program_calls_what_nobody_here_knows),
         TEST(what_cannot_move_counts_by_its_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
