@@ -70,7 +70,8 @@ struct ledger_policy {
     _Atomic uint64_t beats;
     uint32_t gives_room; /* not 0: the daemon makes room on a full card where it can (wire.h, NEED); fixed */
     uint32_t may_pass_card; /* not 0: limits may be more than the card has; fixed */
-    uint32_t reserved_too[2];
+    uint32_t takes_unknown; /* not 0: the daemon takes WIRE_UNKNOWN; fixed */
+    uint32_t reserved_too;
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };
 

@@ -16,6 +16,7 @@ static size_t packet_bytes(unsigned type)
         [WIRE_CONTEXT_CREATED] = sizeof(struct wire_context_created),
         [WIRE_CONTEXT_COST] = sizeof(struct wire_context_cost),
         [WIRE_NOTICE] = sizeof(struct wire_notice),
+        [WIRE_UNKNOWN] = sizeof(struct wire_unknown),
         [WIRE_AGENT] = sizeof(struct wire_agent),
         [WIRE_WANT] = sizeof(struct wire_want),
         [WIRE_GRANT] = sizeof(struct wire_grant),
@@ -37,7 +38,7 @@ static size_t packet_bytes(unsigned type)
         [WIRE_ROOM] = sizeof(struct wire_room),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0 ||
-        (type >= WIRE_AGENT && WIRE_VERSION < WIRE_VERSION_AGENT))
+        (type >= WIRE_AGENT && type != WIRE_UNKNOWN && WIRE_VERSION < WIRE_VERSION_AGENT))
         return 0;
     return offsetof(struct wire_message, hello) + body_bytes[type];
 }
@@ -228,6 +229,9 @@ int wire_check(const struct wire_message *message, size_t length)
     if (message->header.type == WIRE_HELLO &&
         (!is_terminated(message->hello.session_id, sizeof(message->hello.session_id)) ||
          !is_terminated(message->hello.token, sizeof(message->hello.token))))
+        return -EPROTO;
+    if (message->header.type == WIRE_UNKNOWN &&
+        !is_terminated(message->unknown.names, sizeof(message->unknown.names)))
         return -EPROTO;
     if (message->header.type == WIRE_REFUSED &&
         !is_terminated(message->refused.message, sizeof(message->refused.message)))

@@ -10,6 +10,8 @@
  *                                   daemon keeps the connection open for as long as the client does
  *   CONTEXT_CREATED        ->       a context came to be while its cost was not known
  *                          <-       CONTEXT_COST
+ *   UNKNOWN                ->       the program asks for functions of the driver that the client does not know (where the
+ *                                   policy says `takes_unknown`). There is no answer
  *   NOTICE                 ->       the driver has just taken memory on its own, or a request was refused: compare
  *                                   with the card soon. There is no answer, and nobody waits
  *
@@ -92,6 +94,8 @@ enum wire_type {
     WIRE_BURST = 15,
     WIRE_WAITS = 20,
     WIRE_WORK = 26, /* 23 was a form without `begun_ns`, for which 512 in GRANT asked */
+    /* only where the policy says that the daemon takes it */
+    WIRE_UNKNOWN = 28,
     /* of version 2, but only where the policy's engine asks for it */
     WIRE_ARENA = 16,
     WIRE_EVICT = 17,
@@ -174,6 +178,13 @@ struct wire_notice {
     /* Entry points so far for which the driver returned a function that the interceptor does not know; 0 from older
      * interceptors. */
     uint32_t unknown_pointers;
+};
+
+/* Functions of the driver that the program asked for so far and that are in no table of ours, in the order in which it did:
+ * names with a space between two. Each message repeats those before it. */
+#define WIRE_UNKNOWN_BYTES 1000
+struct wire_unknown {
+    char names[WIRE_UNKNOWN_BYTES]; /* zero-terminated */
 };
 
 /* Open the agent's connection of the process that holds this slot. */
@@ -405,6 +416,7 @@ struct wire_message {
         struct wire_context_created context_created;
         struct wire_context_cost context_cost;
         struct wire_notice notice;
+        struct wire_unknown unknown;
         struct wire_agent agent;
         struct wire_want want;
         struct wire_grant grant;

@@ -39,8 +39,8 @@ def expect(check, level, *words):
 def test_all_is_well_with_a_simulated_gpu(daemon):
     found = findings(daemon)
     assert {name: check for name, check in found.items() if check["level"] == "problem"} == {}
-    for name in ("driver", "nvml", "kernel", "access", "daemon", "gpus", "mig", "uncovered", "pointers", "library",
-                 "program"):
+    for name in ("driver", "nvml", "kernel", "access", "daemon", "gpus", "mig", "uncovered", "functions", "pointers",
+                 "library", "program"):
         expect(found[name], "ok")
     text = daemon.cli("doctor").stdout.splitlines()
     assert text[0].startswith("ok       driver") and text[-1].startswith("0 problems, ")

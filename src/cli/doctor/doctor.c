@@ -28,6 +28,7 @@ const struct doctor_check doctor_checks[] = {
     {"mig", "GPUs in MIG mode", doctor_mig},
     {"mps", "NVIDIA's multi-process service", doctor_mps},
     {"uncovered", "GPU processes outside of sessions", doctor_uncovered},
+    {"functions", "functions of the driver that are newer than GPU Slice", doctor_functions},
     {"pointers", "entry points unknown to the interceptor", doctor_pointers},
     {"containers", "container runtimes", doctor_containers},
     {"kubernetes", "who offers this node's GPUs to Kubernetes", doctor_kubernetes},

@@ -61,6 +61,7 @@ void doctor_access(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_mig(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_health(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *finding);
+void doctor_functions(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_pointers(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_library(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_program(const struct doctor *doctor, struct doctor_finding *finding);

@@ -250,26 +250,56 @@ void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *findin
         doctor_say(finding, DOCTOR_OK, "", "every GPU process is in a session");
 }
 
-void doctor_pointers(const struct doctor *doctor, struct doctor_finding *finding)
+/* Call `look` with each process of each session until it returns true. Whether it did. */
+static bool any_process(const struct doctor *doctor, struct doctor_finding *finding,
+                        bool (*look)(const json_t *process, struct doctor_finding *finding))
 {
     const json_t *session, *process;
     size_t i, j;
-    if (daemon_is_silent(doctor, finding))
-        return;
     json_array_foreach(doctor->sessions, i, session)
     {
         json_array_foreach(json_object_get(session, "processes"), j, process)
         {
-            unsigned long long count = session_number(process, "unknown_pointers");
-            if (!count)
-                continue;
-            doctor_say(finding, DOCTOR_WARNING,
-                       "run it with GPUSLICE_DEBUG=1, which names them, and report that",
-                       "the driver answered process %llu %llu times with a function that it does not export; "
-                       "such calls are limited by their name alone",
-                       (unsigned long long)session_number(process, "pid"), count);
-            return;
+            if (look(process, finding))
+                return true;
         }
     }
-    doctor_say(finding, DOCTOR_OK, "", "no program in a session met any");
+    return false;
+}
+
+static bool has_new_functions(const json_t *process, struct doctor_finding *finding)
+{
+    const char *names = session_text(process, "unknown_functions");
+    if (!*names)
+        return false;
+    doctor_say(
+        finding, DOCTOR_WARNING,
+        "see whether a newer GPU Slice knows them; until then a program that calls one keeps its memory on "
+        "the card, and such calls are neither limited nor counted as work",
+        "process %llu asked the driver for %s", (unsigned long long)session_number(process, "pid"), names);
+    return true;
+}
+
+void doctor_functions(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    if (!daemon_is_silent(doctor, finding) && !any_process(doctor, finding, has_new_functions))
+        doctor_say(finding, DOCTOR_OK, "", "no program in a session asked for any");
+}
+
+static bool has_unknown_pointers(const json_t *process, struct doctor_finding *finding)
+{
+    unsigned long long count = session_number(process, "unknown_pointers");
+    if (!count)
+        return false;
+    doctor_say(finding, DOCTOR_WARNING, "run it with GPUSLICE_DEBUG=1, which names them, and report that",
+               "the driver answered process %llu %llu times with a function that it does not export; "
+               "such calls are limited by their name alone",
+               (unsigned long long)session_number(process, "pid"), count);
+    return true;
+}
+
+void doctor_pointers(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    if (!daemon_is_silent(doctor, finding) && !any_process(doctor, finding, has_unknown_pointers))
+        doctor_say(finding, DOCTOR_OK, "", "no program in a session met any");
 }

@@ -14,6 +14,7 @@
 #include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/session/process.h"
 #include "daemon/session/queue.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
@@ -127,6 +128,9 @@ static json_t *details_of(const struct change *change)
     case CHANGE_PROCESS_STOPPED:
         return json_pack("{s:i,s:s*,s:I}", "pid", (int)change->pid, "command", change->command, "used_bytes",
                          (json_int_t)change->bytes);
+    case CHANGE_FUNCTIONS_UNKNOWN:
+        return json_pack("{s:i,s:s*,s:s}", "pid", (int)change->pid, "command", change->command, "functions",
+                         change->process->unknown_functions);
     case CHANGE_PROCESS_ENDED:
         return json_pack("{s:i,s:s*,s:I}", "pid", (int)change->pid, "command", change->command,
                          "recovered_bytes", (json_int_t)change->bytes);

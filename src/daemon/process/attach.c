@@ -255,6 +255,37 @@ static enum outcome on_notice(struct connection *connection, const struct wire_m
     return STAY;
 }
 
+static bool is_list_of_names(const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ ";
+    return text[strspn(text, letters)] == '\0';
+}
+
+/* Each message repeats the names of those before it, so there are no more changes than names in the longest message. */
+static enum outcome on_unknown(struct connection *connection, const struct wire_message *message)
+{
+    struct process *process = connection->process;
+    const char *known = process->unknown_functions ? process->unknown_functions : "";
+    const char *names = message->unknown.names;
+    if (!is_list_of_names(names)) {
+        log_info("session %s: process %d broke the protocol", process->session->id, (int)process->pid);
+        return HANG_UP;
+    }
+    if (strlen(names) <= strlen(known) || strncmp(names, known, strlen(known)) != 0)
+        return STAY;
+    char *kept = strdup(names);
+    if (!kept)
+        return STAY;
+    free(process->unknown_functions);
+    process->unknown_functions = kept;
+    change_publish(process->session->daemon,
+                   &(struct change){CHANGE_FUNCTIONS_UNKNOWN, .session = process->session, .process = process,
+                                    .pid = process->pid, .command = process->command},
+                   "process %d (%s) asked the driver for functions that this GPU Slice does not know: %s",
+                   (int)process->pid, process->command, names);
+    return STAY;
+}
+
 /* The messages that a client may send, before it has a slot and after. */
 static const struct {
     enum wire_type type;
@@ -265,6 +296,7 @@ static const struct {
     {WIRE_AGENT, false, on_agent},
     {WIRE_CONTEXT_CREATED, true, on_context_created},
     {WIRE_NOTICE, true, on_notice},
+    {WIRE_UNKNOWN, true, on_unknown},
 };
 
 static enum outcome take_message(struct connection *connection, const struct wire_message *message)

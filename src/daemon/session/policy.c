@@ -47,6 +47,7 @@ int policy_make(struct session *session, struct error *error)
     ledger_policy_init(policy, session->id, session->daemon->epoch);
     policy->engine = session->engine;
     policy->gives_room = 1;
+    policy->takes_unknown = 1;
     policy->may_pass_card = session->may_pass_card;
     session->ledger.policy = policy;
     session->ledger.policy_fd = read_only;

@@ -135,5 +135,7 @@ void process_forget(struct process *process)
                    "process %d has gone", (int)process->pid);
     sd_event_source_disable_unref(process->source);
     close(process->pidfd);
+    free(process->unknown_functions);
+    process->unknown_functions = NULL;
     round_at_end(session->daemon, &process->burial, free, process);
 }

@@ -45,6 +45,7 @@ struct process {
     struct driver_part *driver_parts;
     bool driver_parts_held;    /* they must not change (driver_line_hold()) */
     uint32_t unknown_pointers; /* as its notices say (wire.h) */
+    char *unknown_functions;   /* names with a space between two, as it told (wire.h); NULL: none */
     /* What its slot said of its requests, per GPU of the session, when this daemon found it there: an earlier one has
      * counted that. */
     struct ledger_counts counts_before[LEDGER_GPUS];

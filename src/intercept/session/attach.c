@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "intercept/resolve/report.h"
+#include "intercept/resolve/unknown.h"
 
 /* Outside the private area, so that a forked child can close the copy that it got. */
 static struct attach_descriptor connection;
@@ -215,6 +216,13 @@ void attach_notice(enum wire_notice_kind kind)
         .header = {.type = WIRE_NOTICE, .version = connection_version},
         .notice = {.kind = kind, .unknown_pointers = (uint32_t)report_unknown_pointers()}};
     if (attach_is_ours(&connection))
+        wire_post(connection.fd, &message);
+}
+
+void attach_tell_unknown(void)
+{
+    struct wire_message message = {.header = {.type = WIRE_UNKNOWN, .version = connection_version}};
+    if (unknown_names(message.unknown.names, sizeof(message.unknown.names)) && attach_is_ours(&connection))
         wire_post(connection.fd, &message);
 }
 

@@ -38,6 +38,9 @@ void attach_close(void);
 /* Send a notice, without waiting; it is lost if there is no connection, or no room in the socket. */
 void attach_notice(enum wire_notice_kind kind);
 
+/* The same: tell the daemon of the functions that the program asked for and that nobody here knows, if there are any. */
+void attach_tell_unknown(void);
+
 /* Tell the daemon that this process made its first context on a GPU, and wait for what the context costs. Returns 0
  * if that takes longer than `timeout_ms` or there is no connection. */
 uint64_t attach_context_cost(uint32_t gpu, int timeout_ms);

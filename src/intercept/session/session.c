@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "intercept/resolve/report.h"
+#include "intercept/resolve/unknown.h"
 #include "intercept/session/attach.h"
 #include "intercept/session/foreign.h"
 #include "intercept/session/standalone.h"
@@ -173,6 +174,39 @@ static bool same_gpus(const struct ledger_policy *one, const struct ledger_polic
     return true;
 }
 
+/* --- Functions that nobody here knows -------------------------------------------------------------- */
+
+/* A thread could not tell of them, since another one spoke with the daemon. That one does it. */
+static atomic_bool has_untold;
+
+static void tell_unknown(void);
+
+static void stop_deciding(struct private_area *area)
+{
+    guard_unlock(&area->deciding);
+    if (atomic_exchange_explicit(&has_untold, false, memory_order_relaxed))
+        tell_unknown();
+}
+
+static void tell_unknown(void)
+{
+    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
+    struct attachment *attachment =
+        area ? atomic_load_explicit(&area->attachment, memory_order_acquire) : NULL;
+    if (!attachment || attachment->standalone || !attachment->slot.ledger.policy->takes_unknown)
+        return;
+    int saved_errno = errno;
+    atomic_store_explicit(&has_untold, true, memory_order_relaxed);
+    if (guard_trylock(&area->deciding)) {
+        atomic_store_explicit(&has_untold, false, memory_order_relaxed);
+        attach_tell_unknown();
+        guard_unlock(&area->deciding);
+    }
+    errno = saved_errno;
+}
+
+/* --- Attaching -------------------------------------------------------------------------------------- */
+
 /* A copy that stays for ever, since threads read attachments without a lock. NULL: no memory (errno). */
 static struct attachment *keep(const struct attachment *made)
 {
@@ -226,6 +260,8 @@ static enum session_mode attach(struct private_area *area, const struct attachme
     session_forget();
     if (previous)
         say_attached_anew();
+    unknown_when_asked(tell_unknown);
+    atomic_store_explicit(&has_untold, true, memory_order_relaxed); /* what was asked for before */
     return SESSION_INSIDE;
 }
 
@@ -256,7 +292,7 @@ enum session_mode session_mode_slow(void)
         else
             mode = attach(area, attachment);
     }
-    guard_unlock(&area->deciding);
+    stop_deciding(area);
     errno = saved_errno;
     return mode;
 }
@@ -272,7 +308,7 @@ void session_doubt(void)
         publish(area, doubted);
         atomic_store_explicit(&area->next_try_ns, 0, memory_order_relaxed);
     }
-    guard_unlock(&area->deciding);
+    stop_deciding(area);
 }
 
 int session_gpu(const uint8_t uuid[static 16], int ordinal)
@@ -286,7 +322,7 @@ int session_gpu(const uint8_t uuid[static 16], int ordinal)
     gpu = ledger_gpu_find(attachment->slot.ledger.policy, uuid);
     if (gpu < 0)
         gpu = standalone_add_gpu(&attachment->slot.ledger, uuid, ordinal);
-    guard_unlock(&area->deciding);
+    stop_deciding(area);
     return gpu;
 }
 
@@ -312,7 +348,7 @@ uint64_t session_context_cost(uint32_t gpu)
     } else {
         guard_lock(&area->deciding);
         bytes = attach_context_cost(gpu, CONTEXT_COST_MS);
-        guard_unlock(&area->deciding);
+        stop_deciding(area);
     }
     errno = saved_errno;
     return bytes;
@@ -335,7 +371,7 @@ void session_notice(enum wire_notice_kind kind)
     int saved_errno = errno;
     if (guard_trylock(&area->deciding)) {
         attach_notice(kind);
-        guard_unlock(&area->deciding);
+        stop_deciding(area);
     } else {
         atomic_store_explicit(&area->noticed_ns, 0, memory_order_relaxed);
     }

@@ -82,6 +82,11 @@ static void a_bad_packet_is_refused_and_its_descriptors_closed(void **state)
     memset(bad[4].hello.token, 'a', sizeof(bad[4].hello.token));
     for (int i = 0; i < 5; i++)
         assert_int_equal(wire_check(&bad[i], length), -EPROTO);
+    struct wire_message names = {.header = {WIRE_MAGIC, WIRE_VERSION, WIRE_UNKNOWN}};
+    size_t names_length = offsetof(struct wire_message, unknown) + sizeof(names.unknown);
+    assert_int_equal(wire_check(&names, names_length), 0);
+    memset(names.unknown.names, 'a', sizeof(names.unknown.names));
+    assert_int_equal(wire_check(&names, names_length), -EPROTO);
     assert_int_equal(wire_check(&good, length - 1), -EPROTO);
     assert_int_equal(wire_check(&good, length + 1), -EPROTO);
     assert_int_equal(wire_check(&good, 3), -EPROTO);
