@@ -1109,3 +1109,23 @@ typedef enum CUtensorMapSwizzle_enum {
     CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B_FLIP_8B,
     CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B
 } CUtensorMapSwizzle;
+
+/* --- Of CUDA 13.1 to 13.4 (driver API reference; cuda-python's and other languages' bindings) --------- */
+
+typedef struct CU_DEV_SM_RESOURCE_GROUP_PARAMS_st {
+    unsigned int smCount;
+    unsigned int coscheduledSmCount;
+    unsigned int preferredCoscheduledSmCount;
+    unsigned int flags;
+    unsigned int reserved[12];
+} CU_DEV_SM_RESOURCE_GROUP_PARAMS;
+
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
+typedef struct CUcoredumpCallbackEntry_st *CUcoredumpCallbackHandle;
+typedef void (*CUcoredumpStatusCallback)(void *userData, int pid, CUdevice dev);
+typedef void *CUgraphRecaptureCallback; /* a function, which we only pass on */
+typedef struct CUcheckpointOperation_st *CUcheckpointOperationHandle;
+typedef struct CUcliqueInfo_st CUcliqueInfo;
+typedef cuuint32_t CUlogicalEndpointId;
+typedef struct CUlogicalEndpointProp_st CUlogicalEndpointProp;
+typedef unsigned int CUlogicalEndpointIpcHandleType; /* an enumeration */

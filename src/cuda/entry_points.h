@@ -41,13 +41,13 @@ struct cuda_entry {
 extern const struct cuda_entry cuda_entries[CUDA_ENTRY_COUNT];
 
 /* The newest CUDA version whose names are in the table. */
-#define CUDA_ENTRY_NEWEST CUDA_VERSION
+#define CUDA_ENTRY_NEWEST 13040
 
 /* The row of an exported symbol, or -1. */
 int cuda_entry_find(const char *symbol);
 
-/* The row that cuGetProcAddress(name, version, flags) means in a driver of CUDA 13.0: the newest form not above
- * `version`; with CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM the per-thread form where the name has one. -1 when
+/* The row that cuGetProcAddress(name, version, flags) means in a driver of all that the table has: the newest form
+ * not above `version`; with CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM the per-thread form where the name has one. -1 when
  * the name is unknown; -2 when all its forms are newer. */
 #define CUDA_ENTRY_UNKNOWN (-1)
 #define CUDA_ENTRY_TOO_NEW (-2)

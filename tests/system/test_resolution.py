@@ -146,7 +146,7 @@ def test_every_lookup_answers_as_outside_but_with_our_functions_where_we_have_on
     outside has a hook."""
     options = {"program": program}
     if simulated:
-        options |= {"libraries": lookups.product.simulated, **gpu.settings, "FAKECUDA_APART_POINTERS": "0"}
+        options |= {"libraries": lookups.product.simulated, **gpu.settings, "FAKECUDA_APART_POINTERS": "0", "FAKECUDA_CUDA_VERSION": "13.4"}
     outside = columns(lookups.run("table", *VERSIONS, **options))
     inside = columns(lookups.inside("table", *VERSIONS, **options))
     assert len(outside) == len(inside) > 50_000

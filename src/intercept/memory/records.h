@@ -89,9 +89,10 @@ struct record {
 _Static_assert(sizeof(struct record) == 32, "two records a cache line");
 
 enum {
-    RECORD_HIDDEN = 1,     /* NVML does not show these bytes for the process */
-    RECORD_IMPORTED = 2,   /* physical memory of another process: charged by the most of it that was mapped */
-    RECORD_MULTICAST = 4,  /* a multicast object: it takes no memory, and keeps what is bound to it */
+    RECORD_HIDDEN = 1,   /* NVML does not show these bytes for the process */
+    RECORD_IMPORTED = 2, /* physical memory of another process: charged by the most of it that was mapped */
+    RECORD_MULTICAST =
+        4, /* a multicast object or a logical endpoint: it takes no memory, and keeps what is bound to it */
     RECORD_IN_RANGES = 16, /* in the range map: a pointer, or a mapping */
     RECORD_MOVES = 32,     /* the engine can take it off the card */
 };

@@ -34,20 +34,35 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GATE_PER_THREAD,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
 
+BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph, GATE_LEGACY,
+               (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback differs,
+                void *argument),
+               (stream, mode, graph, differs, argument))
+BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, GATE_PER_THREAD,
+               (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback differs,
+                void *argument),
+               (stream, mode, graph, differs, argument))
+BEGINS_CAPTURE(cuStreamBeginCaptureToCig, GATE_LEGACY, (CUstream stream, CUstreamCigCaptureParams *params),
+               (stream, params))
+BEGINS_CAPTURE(cuStreamBeginCaptureToCig_ptsz, GATE_PER_THREAD,
+               (CUstream stream, CUstreamCigCaptureParams *params), (stream, params))
+
 /* So the stream is asked rather than the result: an invalidated capture ends with an error, and a capture that another
  * stream began does not end. */
-#define ENDS_CAPTURE(symbol, form)                                                                           \
-    CUresult symbol(CUstream stream, CUgraph *graph)                                                         \
+#define ENDS_CAPTURE(symbol, form, parameters, arguments)                                                    \
+    CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
-        CUresult result = real(symbol)(stream, graph);                                                       \
+        CUresult result = real(symbol) arguments;                                                            \
         struct gate *gate = gate_of();                                                                       \
         if (gate && !in_flight_is_capturing(form(stream)))                                                   \
             gate_capture_ended(gate, form(stream));                                                          \
         return result;                                                                                       \
     }
-ENDS_CAPTURE(cuStreamEndCapture, GATE_LEGACY)
-ENDS_CAPTURE(cuStreamEndCapture_ptsz, GATE_PER_THREAD)
+ENDS_CAPTURE(cuStreamEndCapture, GATE_LEGACY, (CUstream stream, CUgraph *graph), (stream, graph))
+ENDS_CAPTURE(cuStreamEndCapture_ptsz, GATE_PER_THREAD, (CUstream stream, CUgraph *graph), (stream, graph))
+ENDS_CAPTURE(cuStreamEndCaptureToCig, GATE_LEGACY, (CUstream stream), (stream))
+ENDS_CAPTURE(cuStreamEndCaptureToCig_ptsz, GATE_PER_THREAD, (CUstream stream), (stream))
 
 /* --- Streams --------------------------------------------------------------------------------------- */
 

@@ -55,6 +55,12 @@ CALLS_HOST(cuLaunchHostFunc, GATE_LEGACY(stream), (CUstream stream, CUhostFn fun
            (stream, function, argument))
 CALLS_HOST(cuLaunchHostFunc_ptsz, GATE_PER_THREAD(stream),
            (CUstream stream, CUhostFn function, void *argument), (stream, function, argument))
+CALLS_HOST(cuLaunchHostFunc_v2, GATE_LEGACY(stream),
+           (CUstream stream, CUhostFn function, void *argument, unsigned int mode),
+           (stream, function, argument, mode))
+CALLS_HOST(cuLaunchHostFunc_v2_ptsz, GATE_PER_THREAD(stream),
+           (CUstream stream, CUhostFn function, void *argument, unsigned int mode),
+           (stream, function, argument, mode))
 CALLS_HOST(cuStreamAddCallback, GATE_LEGACY(stream),
            (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
            (stream, callback, argument, flags))

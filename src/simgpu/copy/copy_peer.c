@@ -197,6 +197,26 @@ CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *
     return copy_batch(to, from, bytes, count, attributes, first, attribute_count, NULL, stream, true);
 }
 
+/* A batch of one (driver API reference 13.2: the same attributes, and no legacy stream). */
+static CUresult copy_with(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemcpyAttributes *attributes,
+                          CUstream stream, bool per_thread)
+{
+    size_t first = 0;
+    return copy_batch(&to, &from, &bytes, 1, attributes, &first, 1, NULL, stream, per_thread);
+}
+
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                                     CUmemcpyAttributes *attributes, CUstream stream)
+{
+    return copy_with(to, from, bytes, attributes, stream, false);
+}
+
+CUresult cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                                          CUmemcpyAttributes *attributes, CUstream stream)
+{
+    return copy_with(to, from, bytes, attributes, stream, true);
+}
+
 /* One operand of a box in a batch. Its unit is the array's texel, or a byte where no array takes part. */
 struct operand {
     CUmemorytype type;
@@ -304,4 +324,16 @@ CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t count, CUDA_MEMCPY3D_BATCH_OP *oper
                                       unsigned long long flags, CUstream stream)
 {
     return copy_3d_batch(count, operations, NULL, flags, stream, true);
+}
+
+CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *operation, unsigned long long flags,
+                                       CUstream stream)
+{
+    return copy_3d_batch(1, operation, NULL, flags, stream, false);
+}
+
+CUresult cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *operation, unsigned long long flags,
+                                            CUstream stream)
+{
+    return copy_3d_batch(1, operation, NULL, flags, stream, true);
 }

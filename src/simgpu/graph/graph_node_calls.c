@@ -33,6 +33,12 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
     return add(node, graph, dependencies, edges, count, params);
 }
 
+CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                           const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+{
+    return cuGraphAddNode_v2(node, graph, dependencies, edges, count, params);
+}
+
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                         CUgraphNodeParams *params)
 {
@@ -191,6 +197,11 @@ CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params)
     SIM_TRY(graph_node_check(node));
     SIM_REQUIRE(params && is_zero(params->reserved0, sizeof(params->reserved0)) && params->reserved2 == 0);
     return set(node, params);
+}
+
+CUresult cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params)
+{
+    return cuGraphNodeSetParams(node, params);
 }
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *kernel)

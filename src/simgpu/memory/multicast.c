@@ -181,9 +181,9 @@ void multicast_lock_whole(CUmemGenericAllocationHandle value)
 
 /* --- Bindings -------------------------------------------------------------------------------------- */
 
-/* Under vmm_lock, once the team is whole. */
-static CUresult bind(struct handle *object, uint64_t offset, struct handle *memory, uint64_t memory_offset,
-                     uint64_t bytes)
+/* Under vmm_lock, once the team is whole. `gpu`: the one that the program names; NULL: the memory's. */
+static CUresult bind(struct handle *object, const unsigned *gpu, uint64_t offset, struct handle *memory,
+                     uint64_t memory_offset, uint64_t bytes)
 {
     SIM_REQUIRE(object && object->multicast && memory && memory->is_device && bytes > 0);
     SIM_REQUIRE(is_granular(offset) && is_granular(memory_offset) && is_granular(bytes));
@@ -192,7 +192,7 @@ static CUresult bind(struct handle *object, uint64_t offset, struct handle *memo
     struct multicast *multicast = object->multicast;
     SIM_REQUIRE(!multicast->is_shareable ||
                 memory->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE);
-    if (!(atomic_load(&multicast->team->gpus) & team_bit(memory->gpu)))
+    if (!(atomic_load(&multicast->team->gpus) & team_bit(memory->gpu)) || (gpu && *gpu != memory->gpu))
         return CUDA_ERROR_INVALID_DEVICE;
     const struct binding *other;
     LIST_FOREACH (other, &multicast->bindings, entry)
@@ -207,35 +207,66 @@ static CUresult bind(struct handle *object, uint64_t offset, struct handle *memo
     return CUDA_SUCCESS;
 }
 
+static CUresult bind_memory(CUmemGenericAllocationHandle object, const unsigned *gpu, size_t offset,
+                            CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes)
+{
+    multicast_lock_whole(object);
+    struct handle *bound = handle_of(memory);
+    CUresult result = bound && bound->references > 0
+                          ? bind(handle_of(object), gpu, offset, bound, memory_offset, bytes)
+                          : CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_unlock(&vmm_lock);
+    return result;
+}
+
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle object, size_t offset,
                             CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
                             unsigned long long flags)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(flags == 0);
-    multicast_lock_whole(object);
-    struct handle *bound = handle_of(memory);
-    CUresult result = bound && bound->references > 0
-                          ? bind(handle_of(object), offset, bound, memory_offset, bytes)
-                          : CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_unlock(&vmm_lock);
-    return result;
+    return bind_memory(object, NULL, offset, memory, memory_offset, bytes);
+}
+
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                               CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                               unsigned long long flags)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(flags == 0);
+    SIM_TRY(device_check(device));
+    return bind_memory(object, &simulator.visible[device], offset, memory, memory_offset, bytes);
 }
 
 /* Addresses of cuMemMap; those of pools' memory, which a card takes too, are refused. */
-CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr address,
-                             size_t bytes, unsigned long long flags)
+static CUresult bind_address(CUmemGenericAllocationHandle object, const unsigned *gpu, size_t offset,
+                             CUdeviceptr address, size_t bytes)
 {
     struct memory_allocation mapping;
-    SIM_TRY(sim_ready());
-    SIM_REQUIRE(flags == 0);
     multicast_lock_whole(object);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (ranges_find(address, &mapping) && mapping.kind == MEMORY_MAPPED &&
         bytes <= mapping.address + mapping.bytes - address)
-        result = bind(handle_of(object), offset, mapping.owner, address - mapping.address, bytes);
+        result = bind(handle_of(object), gpu, offset, mapping.owner, address - mapping.address, bytes);
     pthread_mutex_unlock(&vmm_lock);
     return result;
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr address,
+                             size_t bytes, unsigned long long flags)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(flags == 0);
+    return bind_address(object, NULL, offset, address, bytes);
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                CUdeviceptr address, size_t bytes, unsigned long long flags)
+{
+    SIM_TRY(sim_ready());
+    SIM_REQUIRE(flags == 0);
+    SIM_TRY(device_check(device));
+    return bind_address(object, &simulator.visible[device], offset, address, bytes);
 }
 
 /* Unbind what lies inside. A binding that reaches beyond makes the call an error (undefined on a card). */

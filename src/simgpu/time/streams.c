@@ -448,6 +448,19 @@ CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *argumen
     return host_call_submit(stream, true, function, NULL, argument);
 }
 
+/* How the GPU waits for the function is all that the modes differ in: 0 sleeps, 1 spins (driver API reference 13.2). */
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *argument, unsigned int mode)
+{
+    SIM_REQUIRE(mode <= 1);
+    return host_call_submit(stream, false, function, NULL, argument);
+}
+
+CUresult cuLaunchHostFunc_v2_ptsz(CUstream stream, CUhostFn function, void *argument, unsigned int mode)
+{
+    SIM_REQUIRE(mode <= 1);
+    return host_call_submit(stream, true, function, NULL, argument);
+}
+
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags)
 {
     SIM_REQUIRE(flags == 0);

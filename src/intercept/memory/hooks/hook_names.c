@@ -38,12 +38,17 @@ NAMES(cuGraphAddNode_v2,
       (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *edges,
        size_t count, CUgraphNodeParams *params),
       (node, graph, before, edges, count, params))
+NAMES(cuGraphAddNode_v3,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *edges,
+       size_t count, CUgraphNodeParams *params),
+      (node, graph, before, edges, count, params))
 ADDS_IN_CONTEXT(cuGraphAddMemcpyNode, const CUDA_MEMCPY3D *)
 ADDS_IN_CONTEXT(cuGraphAddMemsetNode, const CUDA_MEMSET_NODE_PARAMS *)
 SETS(cuGraphBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
 SETS(cuGraphMemcpyNodeSetParams, const CUDA_MEMCPY3D *)
 SETS(cuGraphMemsetNodeSetParams, const CUDA_MEMSET_NODE_PARAMS *)
 SETS(cuGraphNodeSetParams, CUgraphNodeParams *)
+SETS(cuGraphNodeSetParams_v2, CUgraphNodeParams *)
 SETS_IN_EXEC(cuGraphExecBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
 SETS_IN_EXEC(cuGraphExecChildGraphNodeSetParams, CUgraph)
 SETS_IN_EXEC(cuGraphExecNodeSetParams, CUgraphNodeParams *)
@@ -53,6 +58,13 @@ NAMES(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode *wrong, C
       (exec, graph, wrong, why))
 NAMES(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info),
       (exec, graph, info))
+
+/* --- Where memory is ------------------------------------------------------------------------------- */
+
+NAMES(cuMemGetLocationInfo,
+      (CUmemLocation * locations, CUdeviceptr address, size_t bytes, size_t summary_bytes,
+       size_t sample_bytes),
+      (locations, address, bytes, summary_bytes, sample_bytes))
 
 /* --- Textures of linear memory --------------------------------------------------------------------- */
 

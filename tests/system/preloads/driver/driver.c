@@ -2,7 +2,7 @@
  * does nothing and returns the number of its row, so that a test sees which function it was given.
  *
  * DRIVER_HIDES=NAME    cuGetProcAddress answers for NAME with a function that is exported under no symbol
- * DRIVER_NEWER=NAME    ... only for versions after 13.0, as a driver with a newer form does */
+ * DRIVER_NEWER=NAME    ... only for versions after the table, as a driver with a newer form does */
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +57,8 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
         return CUDA_ERROR_INVALID_VALUE;
     int id = cuda_entry_resolve(name, version, flags);
     *function = id < 0 ? NULL : functions[id];
-    if (is_named_in("DRIVER_HIDES", name) || (is_named_in("DRIVER_NEWER", name) && version > CUDA_VERSION))
+    if (is_named_in("DRIVER_HIDES", name) ||
+        (is_named_in("DRIVER_NEWER", name) && version > CUDA_ENTRY_NEWEST))
         *function = (void *)unexported;
     if (status)
         *status = id >= 0                    ? CU_GET_PROC_ADDRESS_SUCCESS

@@ -398,6 +398,19 @@ static CUresult multicast_bind_address(CUmemGenericAllocationHandle object, size
     return CUDA_SUCCESS;
 }
 
+static CUresult multicast_bind_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                  CUmemGenericAllocationHandle memory, size_t from, size_t bytes,
+                                  unsigned long long flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult multicast_bind_address_v2(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
+                                          CUdeviceptr address, size_t bytes, unsigned long long flags)
+{
+    return CUDA_SUCCESS;
+}
+
 static CUresult multicast_unbind(CUmemGenericAllocationHandle object, CUdevice device, size_t offset,
                                  size_t bytes)
 {
@@ -407,24 +420,96 @@ static CUresult multicast_unbind(CUmemGenericAllocationHandle object, CUdevice d
 static void a_multicast_object_holds_what_is_bound_to_it(void **state)
 {
     CUmulticastObjectProp how = {0};
-    CUmemGenericAllocationHandle object, memory[3];
+    CUmemGenericAllocationHandle object, memory[4];
     assert_int_equal(cuMulticastCreate(&object, &how), CUDA_SUCCESS);
     assert_int_equal(used(), 0);
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 4; i++) {
+        uint64_t offset = i * 2 * MIB;
+        CUresult result;
         assert_int_equal(cuMemCreate(&memory[i], 2 * MIB, &on_device, 0), CUDA_SUCCESS);
-        if (i == 2) {
-            assert_int_equal(cuMemMap(0x200000, 2 * MIB, 0, memory[i], 0), CUDA_SUCCESS);
-            assert_int_equal(cuMulticastBindAddr(object, 4 * MIB, 0x200000, 2 * MIB, 0), CUDA_SUCCESS);
-            assert_int_equal(cuMemUnmap(0x200000, 2 * MIB), CUDA_SUCCESS);
-        } else {
-            assert_int_equal(cuMulticastBindMem(object, i * 2 * MIB, memory[i], 0, 2 * MIB, 0), CUDA_SUCCESS);
-        }
+        assert_int_equal(cuMemMap(0x200000, 2 * MIB, 0, memory[i], 0), CUDA_SUCCESS);
+        if (i % 2)
+            result = i == 1 ? cuMulticastBindAddr(object, offset, 0x200000, 2 * MIB, 0)
+                            : cuMulticastBindAddr_v2(object, 0, offset, 0x200000, 2 * MIB, 0);
+        else
+            result = i == 0 ? cuMulticastBindMem(object, offset, memory[i], 0, 2 * MIB, 0)
+                            : cuMulticastBindMem_v2(object, 0, offset, memory[i], 0, 2 * MIB, 0);
+        assert_int_equal(result, CUDA_SUCCESS);
+        assert_int_equal(cuMemUnmap(0x200000, 2 * MIB), CUDA_SUCCESS);
         assert_int_equal(cuMemRelease(memory[i]), CUDA_SUCCESS);
     }
-    assert_int_equal(used(), 6 * MIB);
+    assert_int_equal(used(), 8 * MIB);
     assert_int_equal(cuMulticastUnbind(object, 0, 0, 2 * MIB), CUDA_SUCCESS);
-    assert_int_equal(used(), 4 * MIB);
+    assert_int_equal(used(), 6 * MIB);
     assert_int_equal(cuMemRelease(object), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+}
+
+/* --- Logical endpoints ----------------------------------------------------------------------------- */
+
+static CUresult endpoint_create(CUlogicalEndpointId id, const CUlogicalEndpointProp *how)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult endpoint_import(CUlogicalEndpointId id, const void *handle,
+                                CUlogicalEndpointIpcHandleType type)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult endpoint_destroy(CUlogicalEndpointId id)
+{
+    CUresult result = fake_next_result;
+    fake_next_result = CUDA_SUCCESS;
+    return result;
+}
+
+static CUresult endpoint_bind(CUlogicalEndpointId id, CUdevice device, cuuint64_t offset,
+                              CUmemGenericAllocationHandle memory, cuuint64_t from, cuuint64_t bytes,
+                              unsigned long long flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult endpoint_bind_address(CUlogicalEndpointId id, CUdevice device, cuuint64_t offset,
+                                      void *address, cuuint64_t bytes, unsigned long long flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult endpoint_unbind(CUlogicalEndpointId id, CUdevice device, cuuint64_t offset, cuuint64_t bytes)
+{
+    return CUDA_SUCCESS;
+}
+
+/* Two at once: made here, and imported. */
+static void a_logical_endpoint_holds_what_is_bound_to_it(void **state)
+{
+    CUmemGenericAllocationHandle memory;
+    assert_int_equal(cuLogicalEndpointCreate(7, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuLogicalEndpointImport(8, NULL, 1), CUDA_SUCCESS);
+    assert_int_equal(used(), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        CUlogicalEndpointId id = i == 2 ? 8 : 7;
+        void *address = (void *)0x200000;
+        assert_int_equal(cuMemCreate(&memory, 2 * MIB, &on_device, 0), CUDA_SUCCESS);
+        assert_int_equal(cuMemMap(0x200000, 2 * MIB, 0, memory, 0), CUDA_SUCCESS);
+        assert_int_equal(i ? cuLogicalEndpointBindAddr(id, 0, i * 2 * MIB, address, 2 * MIB, 0)
+                           : cuLogicalEndpointBindMem(id, 0, 0, memory, 0, 2 * MIB, 0),
+                         CUDA_SUCCESS);
+        assert_int_equal(cuMemUnmap(0x200000, 2 * MIB), CUDA_SUCCESS);
+        assert_int_equal(cuMemRelease(memory), CUDA_SUCCESS);
+    }
+    assert_int_equal(used(), 6 * MIB);
+    assert_int_equal(cuLogicalEndpointUnbind(7, 0, 0, 2 * MIB), CUDA_SUCCESS);
+    assert_int_equal(used(), 4 * MIB);
+    fake_next_result = CUDA_ERROR_INVALID_VALUE;
+    assert_int_equal(cuLogicalEndpointDestroy(7), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(used(), 4 * MIB);
+    assert_int_equal(cuLogicalEndpointDestroy(7), CUDA_SUCCESS);
+    assert_int_equal(used(), 2 * MIB);
+    assert_int_equal(cuLogicalEndpointDestroy(8), CUDA_SUCCESS);
     assert_int_equal(used(), 0);
 }
 
@@ -485,7 +570,15 @@ static void install(void)
     INSTALL(cuMulticastCreate, multicast_create);
     INSTALL(cuMulticastBindMem, multicast_bind);
     INSTALL(cuMulticastBindAddr, multicast_bind_address);
+    INSTALL(cuMulticastBindMem_v2, multicast_bind_v2);
+    INSTALL(cuMulticastBindAddr_v2, multicast_bind_address_v2);
     INSTALL(cuMulticastUnbind, multicast_unbind);
+    INSTALL(cuLogicalEndpointCreate, endpoint_create);
+    INSTALL(cuLogicalEndpointImport, endpoint_import);
+    INSTALL(cuLogicalEndpointDestroy, endpoint_destroy);
+    INSTALL(cuLogicalEndpointBindMem, endpoint_bind);
+    INSTALL(cuLogicalEndpointBindAddr, endpoint_bind_address);
+    INSTALL(cuLogicalEndpointUnbind, endpoint_unbind);
     INSTALL(cuModuleLoadData, load);
     INSTALL(cuLibraryUnload, unload_library);
 }
@@ -506,6 +599,7 @@ int main(void)
         TEST(memory_of_another_session_is_charged_to_who_opens_it),
         TEST(an_import_is_charged_once_in_a_session),
         TEST(a_multicast_object_holds_what_is_bound_to_it),
+        TEST(a_logical_endpoint_holds_what_is_bound_to_it),
         TEST(modules_and_libraries_pass_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

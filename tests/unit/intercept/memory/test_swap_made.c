@@ -231,6 +231,21 @@ static void what_was_exported_stays_and_what_could_not_be_exported_moves(void **
     assert_int_equal(pinned_bytes(), 0);
 }
 
+static CUresult bind(CUmemGenericAllocationHandle object, unsigned way, const struct made *made,
+                     uint64_t bytes)
+{
+    switch (way) {
+    case 0:
+        return cuMulticastBindMem(object, 0, made->handle, 0, bytes, 0);
+    case 1:
+        return cuMulticastBindMem_v2(object, 0, 0, made->handle, 0, bytes, 0);
+    case 2:
+        return cuMulticastBindAddr(object, 0, made->address, bytes, 0);
+    default:
+        return cuMulticastBindAddr_v2(object, 0, 0, made->address, bytes, 0);
+    }
+}
+
 static void what_is_bound_to_a_multicast_object_stays(void **state)
 {
     const CUmulticastObjectProp how = {.numDevices = 1, .size = BYTES};
@@ -240,12 +255,10 @@ static void what_is_bound_to_a_multicast_object_stays(void **state)
     CUmemGenericAllocationHandle object;
     assert_int_equal(cuMulticastCreate(&object, &how), CUDA_SUCCESS);
     assert_int_equal(add(object, 0), CUDA_SUCCESS);
-    for (unsigned by_address = 0; by_address < 2; by_address++) {
+    for (unsigned way = 0; way < 4; way++) {
         struct made made = make(&plain);
         for (unsigned is_well = 0; is_well < 2; is_well++) {
-            uint64_t bytes = is_well ? BYTES : 2 * BYTES;
-            CUresult result = by_address ? cuMulticastBindAddr(object, 0, made.address, bytes, 0)
-                                         : cuMulticastBindMem(object, 0, made.handle, 0, bytes, 0);
+            CUresult result = bind(object, way, &made, is_well ? BYTES : 2 * BYTES);
             assert_int_equal(result, is_well ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
             if (is_well)
                 see_it_stay(made.address, WIRE_STAYS_BOUND);

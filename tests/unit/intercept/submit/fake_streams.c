@@ -251,6 +251,9 @@ int make_gate(void **state)
     install(CUDA_ID_cuStreamGetCtx, (void *)stream_context);
     install(CUDA_ID_cuStreamIsCapturing, (void *)is_capturing);
     install(CUDA_ID_cuStreamBeginCapture_v2, (void *)begin_capture);
+    install(CUDA_ID_cuStreamBeginCaptureToCig, (void *)begin_capture);
+    install(CUDA_ID_cuStreamBeginRecaptureToGraph, (void *)begin_capture);
+    install(CUDA_ID_cuStreamEndCaptureToCig, (void *)end_capture);
     install(CUDA_ID_cuStreamEndCapture, (void *)end_capture);
     install(CUDA_ID_cuStreamDestroy_v2, (void *)destroy_stream);
     install(CUDA_ID_cuStreamQuery, (void *)query_stream);

@@ -478,6 +478,20 @@ static void a_capture_is_the_same_while_gates_close(void **state)
     assert_int_equal(gate->captures, 0);
 }
 
+static void captures_of_later_forms_are_counted(void **state)
+{
+    CUgraph graph;
+    (void)state;
+    cuStreamBeginRecaptureToGraph(STREAM(8), CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, NULL);
+    assert_int_equal(gate->captures, 1);
+    cuStreamEndCapture(STREAM(8), &graph);
+    assert_int_equal(gate->captures, 0);
+    cuStreamBeginCaptureToCig(STREAM(8), NULL);
+    assert_int_equal(gate->captures, 1);
+    cuStreamEndCaptureToCig(STREAM(8));
+    assert_int_equal(gate->captures, 0);
+}
+
 static void *end_no_capture(void *unused)
 {
     CUgraph graph;
@@ -549,10 +563,13 @@ static void nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_capt
     NAMING(cuGraphAddMemsetNode, NULL, NULL, NULL, 0, NULL, NULL)                                            \
     NAMING(cuGraphAddNode, NULL, NULL, NULL, 0, NULL)                                                        \
     NAMING(cuGraphAddNode_v2, NULL, NULL, NULL, NULL, 0, NULL)                                               \
+    NAMING(cuGraphAddNode_v3, NULL, NULL, NULL, NULL, 0, NULL)                                               \
     NAMING(cuGraphBatchMemOpNodeSetParams, NULL, NULL)                                                       \
     NAMING(cuGraphMemcpyNodeSetParams, NULL, NULL)                                                           \
     NAMING(cuGraphMemsetNodeSetParams, NULL, NULL)                                                           \
     NAMING(cuGraphNodeSetParams, NULL, NULL)                                                                 \
+    NAMING(cuGraphNodeSetParams_v2, NULL, NULL)                                                              \
+    NAMING(cuMemGetLocationInfo, NULL, 0, 0, 0, 0)                                                           \
     NAMING(cuGraphExecBatchMemOpNodeSetParams, NULL, NULL, NULL)                                             \
     NAMING(cuGraphExecChildGraphNodeSetParams, NULL, NULL, NULL)                                             \
     NAMING(cuGraphExecNodeSetParams, NULL, NULL, NULL)                                                       \
@@ -677,6 +694,7 @@ int main(void)
         TEST(a_closed_and_left_gate_lets_nothing_through),
         TEST(a_grant_of_what_was_given_back_opens_nothing),
         TEST(a_capture_is_the_same_while_gates_close),
+        TEST(captures_of_later_forms_are_counted),
         TEST(a_capture_of_a_threads_own_stream_goes_on_whatever_is_ended_elsewhere),
         TEST(work_beside_a_capture_is_marked_by_who_submits_it),
         TEST(nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one),

@@ -293,6 +293,7 @@ static int begin_measuring(void **state)
     install(CUDA_ID_cuMemcpyDtoH_v2, (void *)copy_back);
     install(CUDA_ID_cuMemcpyHtoDAsync_v2, (void *)copy_there);
     install(CUDA_ID_cuLaunchHostFunc, (void *)launch_host_function);
+    install(CUDA_ID_cuLaunchHostFunc_v2, (void *)launch_host_function);
     if (open_gate(state) < 0)
         return -1;
     in_flight_take_done(gate);
@@ -669,7 +670,11 @@ static void what_a_copy_left_under_way_is_waited_for(void **state)
 
 static void let_the_host_do_something(CUstream stream)
 {
-    cuLaunchHostFunc(stream, NULL, NULL);
+    static unsigned count;
+    if (count++ % 2)
+        cuLaunchHostFunc_v2(stream, NULL, NULL, 0);
+    else
+        cuLaunchHostFunc(stream, NULL, NULL);
 }
 
 /* The GPU has nothing to do until it returns. */

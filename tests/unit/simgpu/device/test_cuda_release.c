@@ -78,6 +78,59 @@ static void a_driver_does_not_know_names_of_later_versions(void **state)
     assert_int_equal(ask("cuMemGetDefaultMemPool", 13000, &address), CU_GET_PROC_ADDRESS_SUCCESS);
 }
 
+static void *newer(const char *name, cuuint64_t flags)
+{
+    void *address;
+    CUdriverProcAddressQueryResult status;
+    assert_cuda(cuGetProcAddress_v2(name, &address, 13040, flags, &status));
+    assert_int_equal(status, CU_GET_PROC_ADDRESS_SUCCESS);
+    return address;
+}
+#define NEWER(symbol, name, flags) ((__typeof__(&symbol))newer(name, flags))
+
+static void count_up(void *count)
+{
+    ++*(int *)count;
+}
+
+static void names_of_later_versions_do_what_their_older_forms_do(void **state)
+{
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    CUgraphNodeParams empty = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
+    unsigned words[2] = {7, 0};
+    int count = 0;
+    CUcontext context;
+    CUdeviceptr address;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphNode node;
+    assert_cuda(cuInit(0));
+    assert_cuda(cuCtxCreate_v2(&context, 0, 0));
+    assert_cuda(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    assert_cuda(cuMemAlloc_v2(&address, sizeof(words)));
+    assert_cuda(cuMemcpyHtoD_v2(address, words, sizeof(words)));
+    __typeof__(&cuMemcpyWithAttributesAsync) copy =
+        NEWER(cuMemcpyWithAttributesAsync, "cuMemcpyWithAttributesAsync", 0);
+    assert_cuda(copy(address + 4, address, 4, &attributes, stream));
+    assert_int_equal(copy(address + 4, address, 4, &attributes, CU_STREAM_LEGACY), CUDA_ERROR_INVALID_VALUE);
+    CUDA_MEMCPY3D_BATCH_OP box = {
+        .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = address}},
+        .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = address + 4}},
+        .extent = {4, 1, 1},
+        .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    assert_cuda(NEWER(cuMemcpy3DWithAttributesAsync, "cuMemcpy3DWithAttributesAsync", 0)(&box, 0, stream));
+    assert_cuda(NEWER(cuLaunchHostFunc_v2, "cuLaunchHostFunc", 0)(stream, count_up, &count, 1));
+    assert_cuda(cuStreamSynchronize(stream));
+    assert_cuda(cuMemcpyDtoH_v2(words, address, sizeof(words)));
+    assert_int_equal(words[1], 7);
+    assert_int_equal(count, 1);
+    assert_cuda(cuGraphCreate(&graph, 0));
+    assert_cuda(NEWER(cuGraphAddNode_v3, "cuGraphAddNode", 0)(&node, graph, NULL, NULL, 0, &empty));
+    assert_cuda(cuGraphDestroy(graph));
+    assert_cuda(cuStreamDestroy_v2(stream));
+    assert_cuda(cuCtxDestroy_v2(context));
+}
+
 static void a_context_is_of_the_driver_s_version(void **state)
 {
     CUcontext context;
@@ -122,6 +175,8 @@ int main(void)
         cmocka_unit_test_teardown(the_driver_and_nvml_tell_the_version, unset_release),
         cmocka_unit_test_prestate_setup_teardown(a_driver_does_not_know_names_of_later_versions, set_release,
                                                  unset_release, "12.4"),
+        cmocka_unit_test_prestate_setup_teardown(names_of_later_versions_do_what_their_older_forms_do,
+                                                 set_release, unset_release, "13.4"),
         cmocka_unit_test_prestate_setup_teardown(a_context_is_of_the_driver_s_version, set_release,
                                                  unset_release, "12.8"),
         cmocka_unit_test_teardown(a_driver_takes_ptx_of_its_own_version_and_older, unset_release),
