@@ -612,8 +612,7 @@ static bool has_row(const char *symbol)
 /* Entry points without a row of their own: nothing but zeros, which each answers or refuses by itself. */
 static void call_with_nothing(struct actor *actor, int id)
 {
-    if (id == CUDA_ID_cuInit || strstr(cuda_entries[id].symbol, "BeginCapture") ||
-        has_row(cuda_entries[id].symbol))
+    if (id == CUDA_ID_cuInit || has_row(cuda_entries[id].symbol))
         return;
     /* As many as the largest structure by value needs, which is a CUeglFrame behind a pointer. */
     CUresult (*function)(long, long, long, long, long, long, long, long, long, long, long, long, long, long,

@@ -56,8 +56,8 @@ def seed(request):
 
 @pytest.fixture
 def make_gpu(make_gpu):
-    """What pointers are is told by the symbols that they are, so they must be those."""
-    return lambda **settings: make_gpu(**{"FAKECUDA_APART_POINTERS": 0, **settings})
+    """What pointers are is told by the symbols that they are, so they must be those; and each symbol is called."""
+    return lambda **settings: make_gpu(**{"FAKECUDA_APART_POINTERS": 0, "FAKECUDA_CUDA_VERSION": "13.4", **settings})
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""A driver that is newer than GPU Slice: what a program asks it for is named, and what it calls pins its memory."""
+"""A driver that is newer than GPU Slice: what a program asks it for is named, and what it calls pins its memory. And which
+functions a driver has."""
+import subprocess
+
 import pytest
 
 import moved
@@ -32,6 +35,16 @@ def begin(daemon, reap):
         assert process.stdout.readline() == "asked\n", process.stderr.read()
         return process
     return run
+
+
+@pytest.mark.parametrize("version, has", [("12.4", [True, False, False]), ("13.0", [True, True, False]),
+                                          ("13.4", [True, True, True])])
+def test_a_simulated_driver_exports_what_its_version_has(product, make_gpu, version, has):
+    names = ["cuCtxSynchronize", "cuCtxSynchronize_v2", "cuGraphAddNode_v3"]
+    program = f"import ctypes; driver = ctypes.CDLL('libcuda.so.1'); print([hasattr(driver, name) for name in {names}])"
+    shown = subprocess.check_output(["/usr/bin/python3", "-c", program], text=True,
+                                    env=make_gpu(FAKECUDA_CUDA_VERSION=version).environment())
+    assert shown == f"{has}\n"
 
 
 def call(process):

@@ -1,6 +1,10 @@
-/* resolve.c - cuGetProcAddress: every row of the table has an address here. */
+/* resolve.c - cuGetProcAddress, and what the library exports: every row of the table has an address here. */
+#include <dlfcn.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "cuda/entry_points.h"
 
@@ -40,6 +44,51 @@ static CUresult (*const addresses[CUDA_ENTRY_COUNT])(void) = {
 #include "cuda/entry_points.def"
 #undef CUDA_ENTRY
 };
+
+/* --- What the library exports ---------------------------------------------------------------------- */
+
+/* The entries of this library's symbol table for what came after its release, and where the first and the last are. */
+struct hidden {
+    ElfW(Sym) * symbols[CUDA_ENTRY_COUNT];
+    size_t count;
+    uintptr_t first, end;
+};
+
+static void find_hidden(struct hidden *hidden)
+{
+    int newest = cuda_release()->number;
+    for (int row = 0; row < CUDA_ENTRY_COUNT; row++) {
+        Dl_info info;
+        ElfW(Sym) *symbol = NULL;
+        if (cuda_entries[row].since <= newest ||
+            !dladdr1((void *)addresses[row], &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol)
+            continue;
+        uintptr_t at = (uintptr_t)symbol;
+        hidden->symbols[hidden->count++] = symbol;
+        hidden->first = !hidden->first || at < hidden->first ? at : hidden->first;
+        hidden->end = at + sizeof(*symbol) > hidden->end ? at + sizeof(*symbol) : hidden->end;
+    }
+}
+
+/* A driver does not export what came after its release, and programs ask for symbols to see what it has. So when the library
+ * is loaded, those symbols become undefined ones in its table. */
+__attribute__((constructor)) static void hide_newer(void)
+{
+    static struct hidden hidden;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    find_hidden(&hidden);
+    void *pages = (void *)(hidden.first & ~(page - 1));
+    size_t bytes = ((hidden.end + page - 1) & ~(page - 1)) - (uintptr_t)pages;
+    if (!hidden.count || mprotect(pages, bytes, PROT_READ | PROT_WRITE) != 0)
+        return;
+    for (size_t i = 0; i < hidden.count; i++) {
+        hidden.symbols[i]->st_shndx = SHN_UNDEF;
+        hidden.symbols[i]->st_value = 0;
+    }
+    mprotect(pages, bytes, PROT_READ);
+}
+
+/* --- Answers --------------------------------------------------------------------------------------- */
 
 /* A driver has the names and forms of its own release and of those before: others it does not know at all. */
 static int find(const char *name, int version, cuuint64_t flags)

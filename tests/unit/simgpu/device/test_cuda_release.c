@@ -1,6 +1,7 @@
 /* Tests of FAKECUDA_CUDA_VERSION: what a driver of another CUDA version says of itself, knows and takes. */
 #include "simulated.h"
 
+#include <dlfcn.h>
 #include <string.h>
 
 #include "cuda/nvml.h"
@@ -76,6 +77,14 @@ static void a_driver_does_not_know_names_of_later_versions(void **state)
     assert_int_equal(ask("cuCtxSynchronize", 13000, &newer), CU_GET_PROC_ADDRESS_SUCCESS);
     assert_ptr_not_equal(address, newer);
     assert_int_equal(ask("cuMemGetDefaultMemPool", 13000, &address), CU_GET_PROC_ADDRESS_SUCCESS);
+}
+
+/* The version that this process had when it loaded the library. */
+static void a_driver_exports_no_names_of_later_versions(void **state)
+{
+    assert_non_null(dlsym(RTLD_DEFAULT, "cuGraphAddNode_v2"));
+    assert_null(dlsym(RTLD_DEFAULT, "cuGraphAddNode_v3"));
+    assert_null(dlsym(RTLD_DEFAULT, "cuMulticastBindMem_v2"));
 }
 
 static void *newer(const char *name, cuuint64_t flags)
@@ -175,6 +184,7 @@ int main(void)
         cmocka_unit_test_teardown(the_driver_and_nvml_tell_the_version, unset_release),
         cmocka_unit_test_prestate_setup_teardown(a_driver_does_not_know_names_of_later_versions, set_release,
                                                  unset_release, "12.4"),
+        cmocka_unit_test(a_driver_exports_no_names_of_later_versions),
         cmocka_unit_test_prestate_setup_teardown(names_of_later_versions_do_what_their_older_forms_do,
                                                  set_release, unset_release, "13.4"),
         cmocka_unit_test_prestate_setup_teardown(a_context_is_of_the_driver_s_version, set_release,
