@@ -79,3 +79,14 @@ def test_memory_stays_once_such_a_function_is_called(daemon, begin):
     moved.resume(daemon, "s")
     call(process)
     assert NAME in process.communicate()[1]
+
+
+def test_memory_stays_of_a_program_that_is_linked_with_such_a_function(daemon, reap):
+    program = daemon.product.build / "tests/system/preloads/newer/newer_linked"
+    process = reap(daemon.spawn("run", "--name", "s", "--memory", "256MiB", "--oversubscribe", "--", program))
+    assert process.stdout.readline() == "ready\n", process.stderr.read()
+    see_it_named(daemon)
+    assert moved.suspend_in_part(daemon, "s").startswith("0B left the card, and 64MiB stay (of programs that call functions")
+    moved.resume(daemon, "s")
+    call(process)
+    assert process.wait(20) == 0

@@ -66,6 +66,14 @@ void *real_driver_function(int id)
     return handle ? look_up(&driver_functions[id], handle, cuda_entries[id].symbol) : NULL;
 }
 
+void *real_driver_symbol(const char *name)
+{
+    void *handle = atomic_load_explicit(&driver_handle, memory_order_acquire);
+    void *function = handle ? resolve_real_dlsym(handle, name) : NULL;
+    forget_error();
+    return function;
+}
+
 void *real_nvml_function(int id)
 {
     void *handle = atomic_load_explicit(&nvml_handle, memory_order_acquire);

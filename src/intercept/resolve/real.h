@@ -67,6 +67,9 @@ nvmlReturn_t real_nvml_absent(void);
 void *real_driver_function(int id);
 void *real_nvml_function(int id);
 
+/* What the driver exports under a name that no table has; NULL if it does not, or there is no driver yet. */
+void *real_driver_symbol(const char *name);
+
 /* Take the loaded library with this path for the driver (or NVML) if none is known yet: a driver that was loaded
  * under another name. */
 bool real_adopt(const char *path);

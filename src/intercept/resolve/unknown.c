@@ -75,13 +75,19 @@ static int find(const char *name, void *function)
     return -1;
 }
 
-void *unknown_function(const char *name, void *function)
+void unknown_linked(const char *name, void *function)
 {
     uint64_t none[UNKNOWN_ARGUMENTS] = {0};
+    find(name, function);
+    note_call(name, none);
+}
+
+void *unknown_function(const char *name, void *function)
+{
     int number = find(name, function);
     if (number >= 0)
         return unknown_thunks + (size_t)number * THUNK_BYTES;
-    note_call(name, none);
+    unknown_linked(name, function);
     return function;
 }
 

@@ -36,6 +36,12 @@ void unknown_when_asked(void (*tell)(void));
  * is room for. Returns how many were written. */
 unsigned unknown_names(char *text, size_t size);
 
+/* The program calls `function` of this name without a thunk: it counts as called already. */
+void unknown_linked(const char *name, void *function);
+
+/* Find those that the program and its libraries are linked with, as they are loaded now (unknown_linked.c). */
+void unknown_find_linked(void);
+
 /* What thunk `number` calls. Returns the driver's function. */
 void *unknown_called(unsigned number, uint64_t arguments[static UNKNOWN_ARGUMENTS]);
 #endif

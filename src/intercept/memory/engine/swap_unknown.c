@@ -40,6 +40,11 @@ static void meet(const char *name, uint64_t arguments[static UNKNOWN_ARGUMENTS])
 
 void swap_unknown_begin(void)
 {
-    if (unknown_when_called(meet))
-        atomic_store_explicit(&swap_state()->is_pinned, true, memory_order_relaxed);
+    unknown_find_linked();
+    if (!unknown_when_called(meet))
+        return;
+    atomic_store_explicit(&swap_state()->is_pinned, true, memory_order_relaxed);
+    report_line("the program calls functions of the driver that this GPU Slice does not know; its memory "
+                "stays on the "
+                "card");
 }
