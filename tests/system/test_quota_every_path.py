@@ -7,12 +7,12 @@ from conftest import DEADLINE_S, MIB
 
 LIMIT = 64 * MIB
 OK, OUT_OF_MEMORY = 0, 2
-STEPS = {"multicast": 2 * MIB, "tiles": 2 * MIB}  # what a way's sizes are multiples of
-WAYS = ["array", "oldarray", "mipmap", "pool", "limit", "graph", "multicast", "tiles"]
+STEPS = {"multicast": 2 * MIB, "bound_v2": 2 * MIB, "tiles": 2 * MIB}  # what a way's sizes are multiples of
+WAYS = ["array", "oldarray", "mipmap", "pool", "limit", "graph", "multicast", "bound_v2", "tiles"]
 
 
 def paths(product, gpu, *words, deadline_s=DEADLINE_S):
-    output = subprocess.run([product.program("paths"), *map(str, words)], env=gpu.standalone(LIMIT, FAKECUDA_DEVICE="h100"), check=True,
+    output = subprocess.run([product.program("paths"), *map(str, words)], env=gpu.standalone(LIMIT, FAKECUDA_DEVICE="h100", FAKECUDA_CUDA_VERSION="13.4"), check=True,
                             capture_output=True, text=True, timeout=deadline_s).stdout
     return [int(word) for word in output.split()]
 

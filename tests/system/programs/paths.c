@@ -2,7 +2,7 @@
  * was free:
  *
  * - array B, oldarray B, sparse B, deferred B, mipmap B, pool B, limit B, graph B,
- *   multicast B, tiles B: one of B bytes, then its end: RESULT TAKEN LEFT
+ *   multicast B, bound_v2 B (of CUDA 13.1), tiles B: one of B bytes, then its end: RESULT TAKEN LEFT
  * - othergraph B: the same of a graph that takes them on device 1, and more on device 0
  * - async B N, small B N: N times: how often it succeeded
  */
@@ -32,7 +32,7 @@ static CUgraphExec exec;
 static CUmemGenericAllocationHandle object;
 
 /* Memory that nothing but its binding to a multicast object holds. */
-static CUresult make_bound(size_t bytes)
+static CUresult make_bound(size_t bytes, bool by_v2)
 {
     CUmemGenericAllocationHandle memory;
     CUmulticastObjectProp team = {.numDevices = 1, .size = bytes};
@@ -43,7 +43,8 @@ static CUresult make_bound(size_t bytes)
         return result;
     if ((result = cuMulticastCreate(&object, &team)) == CUDA_SUCCESS &&
         (result = cuMulticastAddDevice(object, 0)) == CUDA_SUCCESS)
-        result = cuMulticastBindMem(object, 0, memory, 0, bytes, 0);
+        result = by_v2 ? cuMulticastBindMem_v2(object, 0, 0, memory, 0, bytes, 0)
+                       : cuMulticastBindMem(object, 0, memory, 0, bytes, 0);
     cuMemRelease(memory);
     return result;
 }
@@ -124,8 +125,8 @@ static CUresult take(const char *what, size_t bytes)
         return cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, (8u << 20) + bytes);
     if (strcmp(what, "graph") == 0 || strcmp(what, "othergraph") == 0)
         return make_graph(bytes, *what == 'o');
-    if (strcmp(what, "multicast") == 0)
-        return make_bound(bytes);
+    if (strcmp(what, "multicast") == 0 || strcmp(what, "bound_v2") == 0)
+        return make_bound(bytes, *what == 'b');
     if (strcmp(what, "tiles") == 0)
         return make_tiles(bytes);
     CUresult result = cuMemPoolCreate(&pool, &properties);
@@ -139,7 +140,7 @@ static void end(const char *what)
         cuArrayDestroy(array);
     else if (strcmp(what, "mipmap") == 0)
         cuMipmappedArrayDestroy(mipmap);
-    else if (strcmp(what, "multicast") == 0)
+    else if (strcmp(what, "multicast") == 0 || strcmp(what, "bound_v2") == 0)
         cuMemRelease(object);
     else if (strcmp(what, "limit") == 0)
         cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8u << 20);
