@@ -18,7 +18,7 @@ struct attachment; /* session.h */
 
 /* What other rooms remember; only those rooms know the layout. Pages that nobody touches cost nothing. */
 #define PRIVATE_MEMORY_BYTES (512u << 10) /* memory/area.h */
-#define PRIVATE_GATE_BYTES (5120u << 10)  /* submit/gate_area.h */
+#define PRIVATE_GATE_BYTES (5632u << 10)  /* submit/gate_area.h */
 
 struct private_area {
     /* session.c */

@@ -190,8 +190,9 @@ struct in_flight_entry {
     uint32_t chance;
     /* Index of the oldest mark that is not reached. */
     uint32_t first;
-    /* The driver refused an event. */
-    bool unmarkable;
+    /* The driver refused the last event, and is not asked for another one before this time; and for how long it is left alone
+     * after a refusal, from the first one on. 0: it has refused none since it last took one. */
+    uint64_t refused_until_ns, refused_ns;
     /* The last mark was recorded right before a call, to measure that call; and that call gives the GPU several pieces. */
     bool sampling, samples_pieces;
     /* Where that call stands; and the gate's `closings` when the first call of a burst was last measured. */

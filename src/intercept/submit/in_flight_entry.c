@@ -104,7 +104,7 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
             own_calls_pop();
     }
     atomic_store_explicit(&entry->context, context, memory_order_relaxed);
-    entry->unmarkable = false;
+    entry->refused_until_ns = entry->refused_ns = 0;
     entry->left = 1;
     entry->quick = 0;
     entry->burst = IN_FLIGHT_BURST_UNKNOWN;

@@ -11,6 +11,9 @@
 #define WAY_OF_PIECES 3u
 /* A gap of at most one eighth of the measured time does not matter. */
 #define GAP_PART 8u
+/* After the driver has refused an event, it is not asked for another one for so long at first, and for so long at most. */
+#define REFUSED_LEAST_NS UINT64_C(1000000)
+#define REFUSED_MOST_NS UINT64_C(1000000000)
 /* A longer piece of work does not count for `longest_ns`. */
 #define LONGEST_COUNTED_NS UINT64_C(1000000000)
 
@@ -49,15 +52,28 @@ bool in_flight_entry_is_behind(const struct in_flight_entry *entry)
     return marks > 0 && real(cuEventQuery)(newest->event) == CUDA_ERROR_NOT_READY;
 }
 
-/* Record an event, and make it first if there is none. After the driver has refused one, it is not asked again. */
+/* A driver that refuses an event may be short of something for a moment, or may refuse all of them: it is asked again less and less
+ * often. */
+static void note_refusal(struct in_flight_entry *entry, bool is_refused)
+{
+    uint64_t ns = 2 * entry->refused_ns;
+    ns = ns < REFUSED_LEAST_NS ? REFUSED_LEAST_NS : ns < REFUSED_MOST_NS ? ns : REFUSED_MOST_NS;
+    entry->refused_ns = is_refused ? ns : 0;
+    entry->refused_until_ns = is_refused ? monotonic_ns() + ns : 0;
+}
+
+/* Record an event, and make it first if there is none. */
 static bool put(struct in_flight_entry *entry, CUevent *event, unsigned flags, CUstream stream)
 {
-    if (entry->unmarkable || !real(cuEventCreate) || !real(cuEventRecord))
+    if (!real(cuEventCreate) || !real(cuEventRecord) ||
+        (entry->refused_ns && monotonic_ns() < entry->refused_until_ns))
         return false;
     if (!*event && real(cuEventCreate)(event, flags) != CUDA_SUCCESS)
         *event = NULL;
-    entry->unmarkable = !*event || real(cuEventRecord)(*event, stream) != CUDA_SUCCESS;
-    return !entry->unmarkable;
+    bool is_put = *event && real(cuEventRecord)(*event, stream) == CUDA_SUCCESS;
+    if (!is_put || entry->refused_ns)
+        note_refusal(entry, !is_put);
+    return is_put;
 }
 
 /* The longest gap before the calls of the next mark that does not matter. */

@@ -44,7 +44,7 @@ static _Thread_local CUcontext current;
 struct fake_event events[8192];
 static atomic_uint event_count = 1;
 atomic_uint timed_records, untimed_records, untimed_events, stream_questions, legacy_questions;
-atomic_uint legacy_records, foreign_records;
+atomic_uint legacy_records, foreign_records, refusals;
 _Thread_local bool jumps_out;
 sigjmp_buf way_out;
 struct gate *gate;
@@ -197,6 +197,10 @@ static CUresult record_event(CUevent event, CUstream stream)
     if (events[(uintptr_t)event].context != (is_default ? current : STREAMS_CONTEXT)) {
         foreign_records++;
         return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (refusals) {
+        refusals--;
+        return CUDA_ERROR_UNKNOWN;
     }
     touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
     legacy_records += stream == CU_STREAM_LEGACY;

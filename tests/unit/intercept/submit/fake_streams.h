@@ -55,7 +55,8 @@ extern struct fake_event events[8192];
 extern atomic_uint timed_records, untimed_records, untimed_events, stream_questions, legacy_questions;
 extern atomic_uint legacy_records; /* of both kinds, in the legacy stream */
 extern atomic_uint
-    foreign_records; /* that the driver refused, as the event is of another context than the stream */
+    foreign_records;         /* that the driver refused, as the event is of another context than the stream */
+extern atomic_uint refusals; /* so many of the next records are refused, of both kinds */
 /* The next launch of this thread is jumped out of, as by a handler of a signal. */
 extern _Thread_local bool jumps_out;
 extern sigjmp_buf way_out;

@@ -342,6 +342,28 @@ static void calls_on_an_idle_stream_are_measured_one_by_one(void **state)
     assert_int_equal(told.ns, 0);
 }
 
+/* Marks also keep what is before the GPU within bounds. */
+static void after_the_driver_has_refused_an_event_it_is_asked_for_others_later(void **state)
+{
+    (void)state;
+    for (unsigned times = 1; times <= 3; times++) {
+        refusals = times;
+        told_of_calls(STREAM(33), 100, MS);
+        assert_int_equal(refusals, 0);
+        assert_true(told_of_calls(STREAM(33), 100, MS).measured > 10);
+    }
+}
+
+/* But less and less often: it may refuse them all. */
+static void a_driver_that_refuses_all_events_is_seldom_asked(void **state)
+{
+    (void)state;
+    refusals = 1000;
+    told_of_calls(STREAM(34), 1000, MS);
+    assert_in_range(refusals, 1000 - 20, 1000 - 5);
+    refusals = 0;
+}
+
 /* Short ones, of which many would make half a millisecond of work. */
 static void of_calls_that_come_seldom_each_report_tells_what_some_take(void **state)
 {
@@ -1463,6 +1485,8 @@ int main(void)
         TEST(who_is_held_and_late_for_it_may_run_ahead_further),
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
+        MEASURES(after_the_driver_has_refused_an_event_it_is_asked_for_others_later),
+        MEASURES(a_driver_that_refuses_all_events_is_seldom_asked),
         MEASURES(of_calls_that_come_seldom_each_report_tells_what_some_take),
         MEASURES(calls_that_are_not_measured_are_not_taken_to_be_like_those_of_before),
         MEASURES(calls_that_differ_are_measured_wherever_they_stand_in_a_burst),
