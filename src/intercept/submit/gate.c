@@ -186,13 +186,15 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
             break;
         if (word >= GATE_DRAINING && take_step(gate))
             break;
+        if (word == GATE_PACED)
+            in_flight_put_what_was_put_off(gate, stream, what & GATE_OVERLAPS);
         if (word == GATE_PACED && !in_flight_is_full(gate, stream)) {
             if (what & GATE_COPIES_SYNC)
                 in_flight_end_chunk(gate, self->entry);
             else
                 in_flight_begin_part(gate, self->entry, what & GATE_COPIES_ASYNC);
             if (!(what & (GATE_COPIES_SYNC | GATE_COPIES_ASYNC | GATE_LOADS)))
-                in_flight_begin_sample(gate, what & GATE_PIECES);
+                in_flight_begin_sample(gate, what);
             break;
         }
         go_outside(self);

@@ -153,11 +153,11 @@ __attribute__((always_inline)) static inline void gate_enter_async_copy(struct g
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES_ASYNC, NULL);
 }
 
-/* The same for the launch of one function. */
+/* The same for the launch of one function. `overlaps`: as GATE_OVERLAPS says. Follow it with gate_leave_launch(). */
 __attribute__((always_inline)) static inline void gate_enter_launch(struct gate *gate, CUstream stream,
-                                                                    CUfunction function)
+                                                                    CUfunction function, bool overlaps)
 {
-    gate_enter_for(gate, stream, GATE_LAUNCHES, function);
+    gate_enter_for(gate, stream, overlaps ? GATE_LAUNCHES | GATE_OVERLAPS : GATE_LAUNCHES, function);
 }
 
 __attribute__((always_inline)) static inline void gate_leave_from(struct gate *gate, CUstream stream,
@@ -183,6 +183,16 @@ __attribute__((always_inline)) static inline void gate_leave_from(struct gate *g
 /* Call this after the driver, whatever it answered. */
 __attribute__((always_inline)) static inline void gate_leave(struct gate *gate, CUstream stream)
 {
+    gate_leave_from(gate, stream, false);
+}
+
+/* The stream's marks have to know of such launches before the first one is due. */
+__attribute__((always_inline)) static inline void gate_leave_launch(struct gate *gate, CUstream stream,
+                                                                    bool overlaps)
+{
+    struct in_flight_entry *entry = overlaps ? gate_entry(&gate_self, stream) : NULL;
+    if (entry)
+        entry->overlaps = IN_FLIGHT_OVERLAPS;
     gate_leave_from(gate, stream, false);
 }
 

@@ -56,6 +56,9 @@ enum gate_inside {
     GATE_COPIES_SYNC = 32,
     /* With GATE_SUBMITS: an asynchronous copy. */
     GATE_COPIES_ASYNC = 64,
+    /* With GATE_LAUNCHES: the kernel may begin before the work before it in its stream has ended, unless an event stands
+     * between the two. */
+    GATE_OVERLAPS = 128,
 };
 
 struct gate_thread {
@@ -145,6 +148,12 @@ struct in_flight_entry {
     /* By the owner: how many bursts began; and, under `lock`, how many of these in_flight_take_done() has counted. */
     _Atomic uint64_t bursts;
     uint64_t bursts_told;
+    /* By the owner. Not 0: kernels that may begin before the work before them has ended were launched lately. Then a mark that is due
+     * is put off until the next call, which shows whether such a kernel follows; and it is put off now. */
+    uint16_t overlaps;
+    bool is_put_off;
+    /* By the owner, while a mark is put off: the stream was seen without work, so the time up to that mark tells nothing. */
+    bool has_gap;
     /* By the owner: behind the last mark, the stream waits for a function of the host. */
     bool is_parted;
     /* By the owner: the thread does not wait for the stream, and all calls are measured in the slice of time that goes on
@@ -238,6 +247,10 @@ struct in_flight_times {
     } clocks[IN_FLIGHT_CLOCKS];
     struct work_spans spans;
 };
+
+/* Launches that may begin before the work before them are expected until so many marks that were put off for them stood before
+ * other calls. */
+#define IN_FLIGHT_OVERLAPS 64u
 
 /* By the owner: one more call was made. */
 static inline void in_flight_entry_count(struct in_flight_entry *entry)

@@ -39,6 +39,22 @@
 #define DEFAULT_LEGACY CU_STREAM_LEGACY
 #define DEFAULT_PER_THREAD CU_STREAM_PER_THREAD
 
+/* Whether the kernel may begin before the work before it in its stream has ended (CUDA programming guide, "Programmatic Dependent
+ * Launch and Synchronization"), by the row's word for the stream. */
+#define OVERLAPS_AT(n) false
+#define OVERLAPS_NONE false
+#define OVERLAPS_CONFIG overlaps(a1)
+#define OVERLAPS_LIST false
+
+static inline bool overlaps(const CUlaunchConfig *config)
+{
+    bool is_asked = false;
+    for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            is_asked = config->attrs[i].value.programmaticStreamSerializationAllowed;
+    return is_asked;
+}
+
 #define FUNCTION_ARGUMENT(n) a##n
 #define FUNCTION_FIRST (a1 && a2 ? a1->function : NULL)
 
@@ -72,6 +88,6 @@
     PASSES(symbol, form, stream, gate_enter_async_copy(gate, to), gate_leave_async_copy(gate, to), ONCE,     \
            __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
-    PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function), gate_leave(gate, to),     \
-           IF_FULL, __VA_ARGS__)
+    PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function, OVERLAPS_##stream),        \
+           gate_leave_launch(gate, to, OVERLAPS_##stream), IF_FULL, __VA_ARGS__)
 #include "intercept/submit/submit.def"

@@ -18,6 +18,10 @@
  * mark yet. */
 #define NAMELESS_MOST_NS UINT64_C(3000000)
 
+/* A mark is not put off for more calls than this; and not for more than the second number while it is unknown how long they take. */
+#define CHAIN_CALLS_MOST 4096u
+#define CHAIN_CALLS_UNKNOWN 4u
+
 static void follow_own(struct gate *gate, struct in_flight_entry *entry, bool is_due)
 {
     struct own_calls calls;
@@ -37,10 +41,50 @@ static enum in_flight_place place_of_next(const struct gate *gate, struct in_fli
     return entry->first_at == before ? IN_FLIGHT_FIRST : IN_FLIGHT_AFRESH;
 }
 
-void in_flight_begin_sample(struct gate *gate, bool has_pieces)
+/* How much a stream has before it behind the last mark, in a chain of launches that overlap, is known by estimate only. */
+static bool is_chain_long(const struct gate *gate, const struct in_flight_entry *entry)
+{
+    uint64_t calls = in_flight_entry_unmarked(entry), piece_ns = work_estimate_piece_ns(&entry->estimate);
+    uint64_t most_ns = in_flight_ahead_ns(gate);
+    if (!atomic_load_explicit(&gate->ahead_least_ns, memory_order_relaxed) && most_ns < IN_FLIGHT_CHAIN_NS)
+        most_ns = IN_FLIGHT_CHAIN_NS;
+    return calls >= (piece_ns ? CHAIN_CALLS_MOST : CHAIN_CALLS_UNKNOWN) || calls * piece_ns >= most_ns;
+}
+
+/* If the calls behind the last mark are to be measured: whether the stream still has work. */
+static void look_for_gap(struct gate *gate, struct in_flight_entry *entry)
+{
+    struct own_calls calls;
+    if (!entry->sampling || entry->has_gap || !own_calls_begin(&calls, in_flight_entry_context(entry)))
+        return;
+    entry->has_gap =
+        in_flight_entry_may_be_idle(gate, entry, atomic_load_explicit(&entry->stream, memory_order_relaxed));
+    own_calls_end(&calls);
+}
+
+void in_flight_put_what_was_put_off(struct gate *gate, CUstream stream, bool overlaps)
+{
+    struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
+    if (!entry || !entry->is_put_off)
+        return;
+    entry->is_put_off = !in_flight_entry_is_covered(entry);
+    if (entry->is_put_off && overlaps && !is_chain_long(gate, entry)) {
+        look_for_gap(gate, entry);
+        return;
+    }
+    bool sampled = entry->sampling;
+    if (entry->is_put_off)
+        follow_own(gate, entry, true);
+    if (!overlaps && entry->overlaps)
+        entry->overlaps--;
+    entry->is_put_off = entry->sampling = false;
+    entry->left = in_flight_calls_to_mark(gate, entry, sampled);
+}
+
+void in_flight_begin_sample(struct gate *gate, uint32_t what)
 {
     struct in_flight_entry *entry = gate_self.entry;
-    if (!entry || entry->left > 1 || entry->burst == IN_FLIGHT_BURST_SKIPPED ||
+    if (!entry || entry->left > 1 || entry->burst == IN_FLIGHT_BURST_SKIPPED || entry->is_put_off ||
         atomic_load_explicit(&gate->captures, memory_order_relaxed))
         return;
     struct own_calls calls;
@@ -51,6 +95,12 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     guard_lock(&entry->lock);
     CUstream stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
     in_flight_settle(gate, entry, false);
+    if ((what & GATE_OVERLAPS) && !in_flight_entry_may_be_idle(gate, entry, stream)) {
+        entry->behind_ns = 0;
+        guard_unlock(&entry->lock);
+        own_calls_end(&calls);
+        return;
+    }
     /* If no mark is left, and for the first call of a burst in any case, a mark here is reached when the GPU begins with
      * this call: all that may still be before it is work without a mark, or copies. */
     bool is_first = entry->burst == IN_FLIGHT_BURST_MEASURED && in_flight_calls_in_burst(entry) == 0;
@@ -63,10 +113,18 @@ void in_flight_begin_sample(struct gate *gate, bool has_pieces)
     entry->samples_behind = follow && entry->sampling && in_flight_entry_is_behind(entry);
     if (is_first)
         entry->burst_began_ns = entry->recorded_ns;
-    entry->samples_pieces = has_pieces;
+    entry->samples_pieces = what & GATE_PIECES;
     entry->sampled_place = place_of_next(gate, entry);
     guard_unlock(&entry->lock);
     own_calls_end(&calls);
+}
+
+/* The mark that is due behind the last call stands before the next one, if that may be. */
+static void put_off(struct in_flight_entry *entry)
+{
+    entry->has_gap &= entry->is_put_off;
+    entry->is_put_off = true;
+    entry->left = 1;
 }
 
 /* Whether the call that was made is the last before a mark. Copies are bounded like other calls, but are not measured. */
@@ -84,8 +142,10 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
     struct in_flight_entry *entry = in_flight_entry_find(gate, stream);
     if (!entry)
         return;
-    if (entry->sampling)
+    if (entry->sampling && !entry->is_put_off)
         entry->returned_ns = monotonic_ns();
+    if (what & GATE_OVERLAPS)
+        entry->overlaps = IN_FLIGHT_OVERLAPS;
     if (what & (GATE_COPIES_SYNC | GATE_COPIES_ASYNC))
         in_flight_entry_count_part(entry,
                                    what & GATE_COPIES_SYNC ? &entry->sync_copies : &entry->async_copies);
@@ -96,6 +156,10 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
     /* While a capture is open, other threads may not ask about the stream. */
     bool is_hidden = atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
     bool is_due = is_mark_due(entry, what), sampled = entry->sampling;
+    if (is_due && entry->overlaps && !is_hidden && !(what & GATE_COPIES_ASYNC)) {
+        put_off(entry);
+        return;
+    }
     if (is_due || is_hidden)
         follow_own(gate, entry, is_due);
     if (what & GATE_COPIES_SYNC) {
@@ -116,7 +180,9 @@ void in_flight_count(struct gate *gate, CUstream stream, bool marks, uint32_t wh
 /* Whether calls of the entry wait for a mark that is to come before the thread waits. */
 static bool is_in_chunk(const struct in_flight_entry *entry)
 {
-    return entry && (entry->burst == IN_FLIGHT_BURST_MEASURED || entry->is_in_slice) &&
+    return entry &&
+           (entry->burst == IN_FLIGHT_BURST_MEASURED || entry->is_in_slice ||
+            (entry->is_put_off && entry->sampling)) &&
            !in_flight_entry_is_covered(entry) &&
            atomic_load_explicit(&entry->marks, memory_order_relaxed) > 0;
 }

@@ -21,6 +21,11 @@
  * all is done, and at a function of the host. A copy from or to the host is not a call of the burst, as it takes no GPU
  * time from others: in a measured burst there are marks between copies and the calls behind them.
  *
+ * Overlaps. A kernel may be launched so that it begins before the one before it has ended (programmatic stream serialization), and
+ * a mark between the two would keep it from that. So where a stream gets such launches, a mark that is due waits for the
+ * next call, and stands before it only if that is not such a launch, or if the stream has nothing to do. Where such launches
+ * follow each other for as long as IN_FLIGHT_CHAIN_NS, one has to wait: without any mark, what is before the GPU would not be bounded.
+ *
  * Several streams. What they do at the same time counts once. For that their calls are measured in the same slices of time
  * (in_flight_slice()), and marks tell when they were done, by one clock for all (in_flight_times.c).
  *
@@ -45,10 +50,13 @@ bool in_flight_is_full(struct gate *gate, CUstream stream);
 /* Wait until the stream of in_flight_is_full() has room, the gate changes, or its marks have not come in time. */
 void in_flight_wait(struct gate *gate);
 
-/* Inside, after in_flight_is_full(): if the call that follows is to be measured by itself, record a mark before it.
- * `has_pieces`: that call gives the GPU several pieces of work. Not for a call in which code may be loaded, as that time is
- * not the GPU's work. */
-void in_flight_begin_sample(struct gate *gate, bool has_pieces);
+/* Inside, before in_flight_is_full(): put a mark that was put off, unless the call that follows `overlaps` with what is before
+ * it (GATE_OVERLAPS). */
+void in_flight_put_what_was_put_off(struct gate *gate, CUstream stream, bool overlaps);
+
+/* Inside, after in_flight_is_full(): if the call that follows is to be measured by itself, record a mark before it. `what`: bits of
+ * enum gate_inside. Not for a call in which code may be loaded, as that time is not the GPU's work. */
+void in_flight_begin_sample(struct gate *gate, uint32_t what);
 
 /* Before the thread waits: in a measured burst, put a mark behind the calls since the last mark, since the next mark would
  * come too late. */

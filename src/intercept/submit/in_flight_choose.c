@@ -157,7 +157,7 @@ void in_flight_begin_burst(struct gate *gate, struct in_flight_entry *entry, boo
     for (uint32_t left = calls; left > 1; left /= 2)
         marks++;
     in_flight_end_quick(entry);
-    entry->is_behind_copy = entry->is_in_slice = false;
+    entry->is_behind_copy = entry->is_in_slice = entry->is_put_off = entry->sampling = false;
     entry->is_parted = !has_waited;
     entry->burst_calls = calls;
     entry->burst_began_ns = monotonic_ns();

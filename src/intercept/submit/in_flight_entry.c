@@ -110,7 +110,8 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     entry->burst = IN_FLIGHT_BURST_UNKNOWN;
     entry->burst_from = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     entry->bursts_told = atomic_load_explicit(&entry->bursts, memory_order_relaxed);
-    entry->is_behind_copy = entry->is_parted = false;
+    entry->is_behind_copy = entry->is_parted = entry->is_put_off = false;
+    entry->overlaps = 0;
     in_flight_forget_late_of(entry);
     atomic_store_explicit(&entry->sync_copies.covered,
                           atomic_load_explicit(&entry->sync_copies.made, memory_order_relaxed),

@@ -150,10 +150,17 @@ struct in_flight_entry *in_flight_entry_find(struct gate *gate, CUstream stream)
 /* Under the gate's lock. */
 void in_flight_entry_drop_events(struct in_flight_entry *entry);
 
+/* How much work a mark is put off for at most; less, if the lease allows less before the stream. */
+#define IN_FLIGHT_CHAIN_NS AHEAD_MOST_NS
+
 /* --- in_flight_marks.c: under the entry's lock, except the last three ------------------------------ */
 
 /* Record a mark, in the entry's context. False: the ring is full, or the driver refused the event. */
 bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream stream);
+
+/* Whether the stream may have nothing to do. While a capture is open it is not asked. */
+bool in_flight_entry_may_be_idle(const struct gate *gate, const struct in_flight_entry *entry,
+                                 CUstream stream);
 
 /* Whether the newest mark is not reached yet, so that what was submitted since then came in time. */
 bool in_flight_entry_is_behind(const struct in_flight_entry *entry);

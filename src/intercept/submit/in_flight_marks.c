@@ -62,6 +62,13 @@ static void note_refusal(struct in_flight_entry *entry, bool is_refused)
     entry->refused_until_ns = is_refused ? monotonic_ns() + ns : 0;
 }
 
+bool in_flight_entry_may_be_idle(const struct gate *gate, const struct in_flight_entry *entry,
+                                 CUstream stream)
+{
+    return !in_flight_entry_is_open(entry) || atomic_load_explicit(&gate->captures, memory_order_relaxed) ||
+           !real(cuStreamQuery) || real(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY;
+}
+
 /* Record an event, and make it first if there is none. */
 static bool put(struct in_flight_entry *entry, CUevent *event, unsigned flags, CUstream stream)
 {
@@ -124,14 +131,17 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     uint64_t submitted = atomic_load_explicit(&entry->submitted, memory_order_relaxed);
     uint64_t now_ns = monotonic_ns();
     bool is_sample = entry->sampling, is_behind = in_flight_entry_is_behind(entry),
-         was_late = entry->recorded_late;
+         was_late = entry->recorded_late, was_put_off = entry->is_put_off;
+    if (was_put_off && is_sample)
+        entry->has_gap |= in_flight_entry_may_be_idle(gate, entry, stream);
     /* A short piece may be done while the next is on its way to the GPU. The gap between them is no longer than that. */
-    bool was_behind = entry->behind_ns && now_ns - entry->behind_ns < gap_most_ns(entry, submitted);
-    if (!is_behind && !was_behind)
+    bool was_behind =
+        !was_put_off && entry->behind_ns && now_ns - entry->behind_ns < gap_most_ns(entry, submitted);
+    if (!is_behind && !was_behind && !was_put_off)
         note_gap(gate, entry);
     bool has_way = is_sample && !is_behind;
     /* If the GPU reached the mark before while the call was on its way, nobody knows how long the GPU waited for the call. */
-    bool is_vague = has_way && entry->samples_behind;
+    bool is_vague = (has_way && entry->samples_behind) || (was_put_off && entry->has_gap);
     mark->lead_ns = has_way ? way_ns(entry) : 0;
     mark->waits_from_ns =
         is_sample && !entry->samples_follow ? entry->recorded_ns + (has_way ? 0 : way_ns(entry)) : 0;
@@ -143,13 +153,13 @@ bool in_flight_mark(struct gate *gate, struct in_flight_entry *entry, CUstream s
     mark->recorded_ns = entry->recorded_ns = monotonic_ns();
     entry->recorded_late = mark->recorded_ns - now_ns > RECORD_MOST_NS;
     mark->sample = is_sample;
-    mark->place = is_sample ? entry->sampled_place : IN_FLIGHT_WITHIN;
     mark->is_skipped = entry->burst == IN_FLIGHT_BURST_SKIPPED;
     mark->shared_ms = in_flight_shared_ms(gate, now_ns);
     mark->queued = is_sample ? !is_vague && !was_late && !entry->recorded_late
                              : !entry->is_parted && (is_behind || (was_behind && !entry->recorded_late));
-    entry->is_parted = false;
+    entry->is_parted = entry->is_put_off = false;
     mark->pieces = (uint32_t)(submitted - atomic_load_explicit(&entry->covered, memory_order_relaxed));
+    mark->place = is_sample && mark->pieces == 1 ? entry->sampled_place : IN_FLIGHT_WITHIN;
     mark->sync_copies = cover(&entry->sync_copies, mark->pieces);
     mark->async_copies = cover(&entry->async_copies, mark->pieces - mark->sync_copies);
     atomic_store_explicit(&entry->covered, submitted, memory_order_relaxed);

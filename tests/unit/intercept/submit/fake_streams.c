@@ -44,7 +44,7 @@ static _Thread_local CUcontext current;
 struct fake_event events[8192];
 static atomic_uint event_count = 1;
 atomic_uint timed_records, untimed_records, untimed_events, stream_questions, legacy_questions;
-atomic_uint legacy_records, foreign_records, refusals;
+atomic_uint legacy_records, foreign_records, refusals, ended_overlaps;
 _Thread_local bool jumps_out;
 sigjmp_buf way_out;
 struct gate *gate;
@@ -77,6 +77,20 @@ static CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned g
         stands_ns += way_ns;
     if (ends_meanwhile)
         done[at] = put[at];
+    put[at]++;
+    return submit_any();
+}
+
+/* Where the last event of each stream stands. */
+static _Atomic uint64_t recorded_at[STREAMS];
+
+static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
+{
+    (void)function, (void)parameters, (void)extra;
+    if (!config)
+        return submit_any();
+    unsigned at = number(config->hStream);
+    ended_overlaps += config->numAttrs && recorded_at[at] == put[at] && done[at] < put[at];
     put[at]++;
     return submit_any();
 }
@@ -205,7 +219,7 @@ static CUresult record_event(CUevent event, CUstream stream)
     touched_while_capturing += capturing[number(stream)] || (stream == CU_STREAM_LEGACY && blocks_legacy);
     legacy_records += stream == CU_STREAM_LEGACY;
     events[(uintptr_t)event].stream = stream;
-    events[(uintptr_t)event].at = put[number(stream)];
+    events[(uintptr_t)event].at = recorded_at[number(stream)] = put[number(stream)];
     events[(uintptr_t)event].recorded_ns = monotonic_ns();
     events[(uintptr_t)event].was_idle = done[number(stream)] >= put[number(stream)];
     if (events[(uintptr_t)event].has_timing)
@@ -248,6 +262,7 @@ int make_gate(void **state)
     install(CUDA_ID_cuMemMapArrayAsync, (void *)submit_any);
     install(CUDA_ID_cuMemMapArrayAsync_ptsz, (void *)submit_any);
     install(CUDA_ID_cuLaunchKernel, (void *)launch);
+    install(CUDA_ID_cuLaunchKernelEx, (void *)launch_ex);
     install(CUDA_ID_cuCtxGetCurrent, (void *)get_current);
     install(CUDA_ID_cuCtxSetCurrent, (void *)set_current);
     install(CUDA_ID_cuCtxPushCurrent_v2, (void *)push);
@@ -291,6 +306,15 @@ void work_stays(void)
 CUresult launch_on(CUstream stream)
 {
     return cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+}
+
+CUresult launch_overlapping(CUstream stream)
+{
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    return cuLaunchKernelEx(
+        &(CUlaunchConfig){1, 1, 1, 1, 1, 1, .hStream = stream, .attrs = &attribute, .numAttrs = 1}, NULL,
+        NULL, NULL);
 }
 
 bool comes_true(bool (*condition)(void))

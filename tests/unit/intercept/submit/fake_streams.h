@@ -57,6 +57,8 @@ extern atomic_uint legacy_records; /* of both kinds, in the legacy stream */
 extern atomic_uint
     foreign_records;         /* that the driver refused, as the event is of another context than the stream */
 extern atomic_uint refusals; /* so many of the next records are refused, of both kinds */
+extern atomic_uint
+    ended_overlaps; /* kernels that an event kept from beginning before the work before them had ended */
 /* The next launch of this thread is jumped out of, as by a handler of a signal. */
 extern _Thread_local bool jumps_out;
 extern sigjmp_buf way_out;
@@ -71,6 +73,8 @@ int make_gate(void **state);
 int open_gate(void **state);
 void work_stays(void);
 CUresult launch_on(CUstream stream);
+/* By programmatic stream serialization. */
+CUresult launch_overlapping(CUstream stream);
 /* Whether it was seen true; a thread that turns back at the gate is inside for a moment. */
 bool comes_true(bool (*condition)(void));
 bool nobody_is_inside(void);

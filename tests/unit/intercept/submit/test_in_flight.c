@@ -164,14 +164,15 @@ static void a_paced_stream_has_two_pieces_before_it(void **state)
 static atomic_bool ends_pieces;
 
 /* Whenever a thread waits for room a piece ends, but never the last. */
-static void *end_pieces(void *unused)
+static void *end_pieces(void *of_stream)
 {
+    unsigned at = number(of_stream);
     while (ends_pieces) {
-        if (gate->held && done[30] + 1 < put[30])
-            done[30]++;
+        if (gate->held && done[at] + 1 < put[at])
+            done[at]++;
         pause_for(1);
     }
-    return unused;
+    return NULL;
 }
 
 /* What the stream may have before it once the thread was held, did something else, and found the stream without work. */
@@ -182,7 +183,7 @@ static uint64_t ahead_after_a_gap(bool is_closed_meanwhile)
     work_stays();
     gate_open(gate, GATE_PACED);
     ends_pieces = true;
-    pthread_create(&thread, NULL, end_pieces, NULL);
+    pthread_create(&thread, NULL, end_pieces, STREAM(30));
     do
         launch_on(STREAM(30));
     while (gate_self.entry->held_at != gate->closings + 1);
@@ -348,9 +349,9 @@ static void after_the_driver_has_refused_an_event_it_is_asked_for_others_later(v
     (void)state;
     for (unsigned times = 1; times <= 3; times++) {
         refusals = times;
-        told_of_calls(STREAM(33), 100, MS);
+        told_of_calls(STREAM(58), 100, MS);
         assert_int_equal(refusals, 0);
-        assert_true(told_of_calls(STREAM(33), 100, MS).measured > 10);
+        assert_true(told_of_calls(STREAM(58), 100, MS).measured > 10);
     }
 }
 
@@ -359,7 +360,7 @@ static void a_driver_that_refuses_all_events_is_seldom_asked(void **state)
 {
     (void)state;
     refusals = 1000;
-    told_of_calls(STREAM(34), 1000, MS);
+    told_of_calls(STREAM(59), 1000, MS);
     assert_in_range(refusals, 1000 - 20, 1000 - 5);
     refusals = 0;
 }
@@ -665,6 +666,102 @@ static void copies_to_the_gpu_are_before_it_like_other_calls(void **state)
     done[53] = put[53];
     assert_true(in_flight_is_finished(gate));
     assert_int_equal(in_flight_take_done(gate).calls, 1);
+}
+
+/* --- Overlaps -------------------------------------------------------------------------------------- */
+
+/* The stream has no work, and it is known about how long a call takes. */
+static void begin_with(CUstream stream)
+{
+    for (unsigned i = 0; i < 4; i++)
+        launch_on(stream);
+    assert_true(in_flight_is_finished(gate));
+    in_flight_take_done(gate);
+    put[number(stream)] = done[number(stream)] = 0;
+}
+
+/* Bursts of six calls, each one after the last has been waited for, with `others` other calls behind the first of them. */
+static struct in_flight_done told_of_overlaps(CUstream stream, unsigned others)
+{
+    struct in_flight_done all = {0};
+    unsigned at = number(stream);
+    begin_with(stream);
+    for (unsigned burst = 0; burst < 200; burst++) {
+        stands_ns += MS;
+        for (unsigned i = 0; i < 6; i++)
+            if (i <= others)
+                launch_on(stream);
+            else
+                launch_overlapping(stream);
+        cuStreamSynchronize(stream);
+        assert_true(in_flight_is_finished(gate));
+        struct in_flight_done told = in_flight_take_done(gate);
+        all.calls += told.calls;
+        all.ns += told.ns;
+        all.unmeasured += told.unmeasured;
+    }
+    done[at] = UINT64_MAX;
+    return all;
+}
+
+/* A mark between two kernels that overlap would have the second wait for the first. What they take is measured all the same. */
+static void no_mark_ends_an_overlap(void **state)
+{
+    (void)state;
+    ended_overlaps = 0;
+    for (unsigned others = 0; others < 4; others++) {
+        struct in_flight_done told = told_of_overlaps(STREAM(35 + others), others);
+        assert_int_equal(told.calls, 200 * 6);
+        assert_in_range(told.unmeasured, 0, 100 * 6);
+        assert_in_range(told.ns, 200 * 6 * MS / 5, 200 * 6 * MS * 3 / 10);
+    }
+    assert_in_range(ended_overlaps, 0, 4); /* before it is known that a stream has such launches */
+}
+
+/* Where the program does not wait: marks stand before the other calls. */
+static void nor_one_where_the_program_does_not_wait(void **state)
+{
+    (void)state;
+    unsigned at = number(STREAM(39));
+    begin_with(STREAM(39));
+    launch_overlapping(STREAM(39));
+    ended_overlaps = 0;
+    gate->ahead_least_ns = 100 * MS;
+    for (unsigned i = 0; i < 400; i++) {
+        stands_ns += MS / 4;
+        launch_overlapping(STREAM(39));
+        done[at] = put[at] - 1;
+        if (i % 20 == 10)
+            launch_on(STREAM(39));
+    }
+    assert_int_equal(ended_overlaps, 0);
+    gate->ahead_least_ns = 0;
+    done[at] = UINT64_MAX;
+    assert_true(in_flight_is_finished(gate));
+    assert_true(in_flight_take_done(gate).measured > 0);
+}
+
+/* Without any mark, what is before the GPU would not be bounded. */
+static void a_chain_of_overlaps_is_bounded(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    piece_ms = 1;
+    begin_with(STREAM(61));
+    let_the_clock_run();
+    launch_overlapping(STREAM(61));
+    ended_overlaps = 0;
+    ends_pieces = true;
+    pthread_create(&thread, NULL, end_pieces, STREAM(61));
+    for (unsigned i = 0; i < 200; i++) {
+        launch_overlapping(STREAM(61));
+        assert_true(put[61] - done[61] <= 60);
+    }
+    ends_pieces = false;
+    pthread_join(thread, NULL);
+    assert_in_range(ended_overlaps, 1, 200 / 5);
+    done[61] = UINT64_MAX;
+    assert_true(in_flight_is_finished(gate));
 }
 
 /* Nobody waits for one within the GPU. */
@@ -1498,6 +1595,9 @@ int main(void)
         MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
         MEASURES(a_copy_to_the_gpu_is_none_of_the_calls),
         MEASURES(copies_to_the_gpu_are_before_it_like_other_calls),
+        MEASURES(no_mark_ends_an_overlap),
+        MEASURES(nor_one_where_the_program_does_not_wait),
+        MEASURES(a_chain_of_overlaps_is_bounded),
         MEASURES(a_copy_that_may_be_within_the_gpu_is_a_call),
         MEASURES(what_a_copy_left_under_way_is_waited_for),
         MEASURES(a_function_of_the_host_is_not_measured),
