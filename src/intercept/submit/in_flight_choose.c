@@ -15,7 +15,8 @@
 #define MARKS_OF_BURST 2u
 #define LONGER_BURST 4u
 #define LONGEST_BURST_NS UINT64_C(50000000)
-/* Work between two marks while the daemon is learning what calls take. Recording an event takes a fraction of it. */
+/* Work between two marks while the daemon is learning what calls take. Recording an event takes a fraction of it. Less work is
+ * never between two marks on average: its time would hardly show beside theirs, and marks would take as long as it. */
 #define MEASURED_NS UINT64_C(50000)
 /* Work between two marks if calls differ: the long calls may be rare. Recording a mark takes a hundredth of it; in company,
  * where a mark may wait for a slice of the GPU's time, more. */
@@ -91,6 +92,9 @@ static uint32_t calls_apart(const struct gate *gate, struct in_flight_entry *ent
         calls = calls_for(work_estimate_piece_ns(&entry->estimate), MEASURED_NS, calls);
     else if (atomic_load_explicit(&entry->varies, memory_order_relaxed))
         calls = calls_for(mean_ns(entry), has_company ? VARIED_BESIDE_NS : VARIED_NS, calls);
+    uint64_t each_ns = mean_ns(entry);
+    uint32_t least = each_ns ? calls_for(each_ns, MEASURED_NS, IN_FLIGHT_CALLS_MOST) : 1;
+    calls = calls > least ? calls : least;
     if (grows)
         calls <<= atomic_load_explicit(&entry->marks, memory_order_relaxed) / 2;
     return chunk < calls ? chunk : calls;
@@ -162,9 +166,8 @@ void in_flight_begin_burst(struct gate *gate, struct in_flight_entry *entry, boo
     entry->burst_calls = calls;
     entry->burst_began_ns = monotonic_ns();
     entry->left = 1;
-    entry->burst = is_chosen(gate, entry, calls, (uint64_t)calls_apart(gate, entry, false) * marks / 2)
-                       ? IN_FLIGHT_BURST_MEASURED
-                       : IN_FLIGHT_BURST_SKIPPED;
+    bool is_measured = is_chosen(gate, entry, calls, (uint64_t)calls_apart(gate, entry, false) * marks / 2);
+    entry->burst = is_measured ? IN_FLIGHT_BURST_MEASURED : IN_FLIGHT_BURST_SKIPPED;
     if (entry->burst == IN_FLIGHT_BURST_MEASURED)
         return;
     entry->left = work_estimate_chunk(&entry->estimate);

@@ -764,6 +764,28 @@ static void a_chain_of_overlaps_is_bounded(void **state)
     assert_true(in_flight_is_finished(gate));
 }
 
+/* --- Bursts that are hardly longer than a mark ------------------------------------------------------ */
+
+static void marks_take_no_longer_than_what_they_measure(void **state)
+{
+    (void)state;
+    unsigned measured = 0;
+    struct in_flight_done told = {0};
+    piece_ms = 0.002f;
+    for (unsigned burst = 0; burst < 1000; burst++) {
+        stands_ns += 5 * MS; /* calls are rare */
+        for (unsigned i = 0; i < 4; i++)
+            launch_on(STREAM(60));
+        cuStreamSynchronize(STREAM(60));
+        assert_true(in_flight_is_finished(gate));
+        told = in_flight_take_done(gate);
+        measured += told.measured > 0;
+        assert_int_equal(told.calls, 4);
+    }
+    assert_in_range(measured, 1000 * 8 / 50 / 4, 1000 * 8 / 50 * 2);
+    assert_in_range(told.ns, 7000, 9000);
+}
+
 /* Nobody waits for one within the GPU. */
 static void a_copy_that_may_be_within_the_gpu_is_a_call(void **state)
 {
@@ -1598,6 +1620,7 @@ int main(void)
         MEASURES(no_mark_ends_an_overlap),
         MEASURES(nor_one_where_the_program_does_not_wait),
         MEASURES(a_chain_of_overlaps_is_bounded),
+        MEASURES(marks_take_no_longer_than_what_they_measure),
         MEASURES(a_copy_that_may_be_within_the_gpu_is_a_call),
         MEASURES(what_a_copy_left_under_way_is_waited_for),
         MEASURES(a_function_of_the_host_is_not_measured),
