@@ -204,7 +204,7 @@ struct wire_want {
 
 /* An agent does what it knows of these, and ignores the rest. */
 enum wire_lease_flags {
-    /* No share counts on these GPUs: the gate is open, and nothing is bounded. */
+    /* No share counts on these GPUs: the gate is open, and only a process whose memory moves bounds what it submits. */
     WIRE_LEASE_FREE = 1,
     /* Other sessions wait: give the lease back when there has been nothing to do for a while. */
     WIRE_LEASE_WANTED = 2,

@@ -154,6 +154,9 @@ enum agent_drains {
 /* Close the gate and wait until what was submitted is done, up to `patience_ns` plus the longest piece of work. Returns
  * about when that was (CLOCK_MONOTONIC). 0: it was not done in time, or the daemon has gone; the gate is open again. */
 uint64_t agent_drain(struct gate *gate, uint64_t patience_ns, enum agent_drains why);
+/* How the gate is open under a lease that cannot end. Where memory moves, what is before the GPU is bounded even then: a move may
+ * come at any time, and waits for it. */
+enum gate_state agent_free_state(void);
 /* Whether the process has a lease that can end. */
 bool agent_is_paced(void);
 /* Tell the daemon what it has to know, and give back a lease that the program does not use. */

@@ -30,6 +30,9 @@
 /* How much longer a drain waits for code that is loaded or compiled. There is a bound, since the loading may itself wait for
  * work that waits for a thread at the gate. */
 #define LOADING_PATIENCE_NS UINT64_C(1000000000)
+/* How much work a stream may have before it where nothing but a move of the memory has to wait for it: that is much less than a
+ * move waits for (moves_orders.c). */
+#define MOVE_AHEAD_US 250000u
 #define LONGEST_FADES 16 /* with each drain, `longest_ns` loses one part in so many */
 #define IDLE_PATIENCE_NS UINT64_C(100000000)
 
@@ -167,7 +170,7 @@ static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returne
 void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, enum wire_outcome outcome)
 {
     bool was_closed = atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
-    bool was_free = atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_FREE;
+    bool was_paced = agent_is_paced();
     struct wire_message message = {.header.type = WIRE_RETURNED};
     enum agent_drains why = outcome == WIRE_OUTCOME_IDLE ? AGENT_LEAVES : AGENT_ANSWERS;
     uint64_t now_ns = was_closed ? monotonic_ns() : agent_drain(gate, patience_ns, why);
@@ -177,7 +180,7 @@ void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, en
         outcome = WIRE_OUTCOME_UNDRAINED;
         now_ns = monotonic_ns();
     }
-    if (agent.held && !was_closed && !was_free)
+    if (was_paced && !was_closed)
         tell_measure(gate, now_ns, &message.returned);
     else
         message.returned.waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
@@ -232,7 +235,8 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
     agent.wanted = false;
     agent.lease = grant->lease;
     agent.flags = grant->flags;
-    set_ahead(gate, grant->ahead_us);
+    set_ahead(gate, agent_is_paced() || !agent_has_mover() ? grant->ahead_us : MOVE_AHEAD_US);
+    atomic_store_explicit(&gate->only_bounds, !agent_is_paced(), memory_order_relaxed);
     atomic_store_explicit(&gate->measures, grant->flags & WIRE_LEASE_MEASURE, memory_order_relaxed);
     atomic_store_explicit(&gate->has_company, grant->flags & WIRE_LEASE_COMPANY, memory_order_relaxed);
     if (another) {
@@ -255,7 +259,12 @@ void agent_grant(struct gate *gate, const struct wire_grant *grant)
     else if (grant->flags & WIRE_LEASE_STILL)
         gate_close(gate);
     else
-        gate_open(gate, grant->flags & WIRE_LEASE_FREE ? GATE_FREE : GATE_PACED);
+        gate_open(gate, agent_is_paced() ? GATE_PACED : agent_free_state());
+}
+
+enum gate_state agent_free_state(void)
+{
+    return agent_has_mover() ? GATE_PACED : GATE_FREE;
 }
 
 bool agent_is_paced(void)

@@ -251,7 +251,7 @@ static bool leave_gpu(struct gate *gate, uint64_t patience_ns)
     if (agent_is_paced())
         agent_give_back(gate, agent.lease, patience_ns, WIRE_OUTCOME_IDLE);
     else if (!agent_drain(gate, patience_ns, AGENT_CLOSES) && agent.connection.open && is_free)
-        gate_open(gate, GATE_FREE);
+        gate_open(gate, agent_free_state());
     return agent.connection.open && atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_CLOSED;
 }
 
@@ -298,8 +298,10 @@ static int move(uint64_t order, int (*step)(void (*progress)(void)))
 /* Open the gate if the lease cannot end, or if the daemon has gone. */
 static void reopen(struct gate *gate)
 {
-    if (!agent.connection.open || (agent.held && !agent_is_paced()))
+    if (!agent.connection.open)
         agent_open_gate(gate, GATE_FREE);
+    else if (agent.held && !agent_is_paced())
+        agent_open_gate(gate, agent_free_state());
 }
 
 static enum wire_move result_of(int result)

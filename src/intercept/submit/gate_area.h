@@ -310,6 +310,8 @@ struct gate {
     /* Many calls are to be measured, since the daemon is learning what they take; and what is measured may include time that
      * other sessions had the GPU. */
     atomic_bool measures, has_company;
+    /* Nobody asks what calls take: marks only keep what is before the GPU within bounds. */
+    atomic_bool only_bounds;
     /* The program has put a function of the host into a stream. */
     atomic_bool has_host_functions;
     /* Not 0: in one of the last PARALLEL_TAKES calls of in_flight_take_done(), several streams had work. */

@@ -139,6 +139,8 @@ uint32_t in_flight_calls_to_mark(struct gate *gate, struct in_flight_entry *entr
         entry->burst = IN_FLIGHT_BURST_UNKNOWN;
     if (entry->burst == IN_FLIGHT_BURST_SKIPPED)
         return chunk;
+    if (atomic_load_explicit(&gate->only_bounds, memory_order_relaxed))
+        return chunk;
     if (entry->burst == IN_FLIGHT_BURST_MEASURED) {
         uint32_t calls = calls_in_time(entry, made);
         return calls < chunk ? calls : chunk;
@@ -166,7 +168,8 @@ void in_flight_begin_burst(struct gate *gate, struct in_flight_entry *entry, boo
     entry->burst_calls = calls;
     entry->burst_began_ns = monotonic_ns();
     entry->left = 1;
-    bool is_measured = is_chosen(gate, entry, calls, (uint64_t)calls_apart(gate, entry, false) * marks / 2);
+    bool is_measured = !atomic_load_explicit(&gate->only_bounds, memory_order_relaxed) &&
+                       is_chosen(gate, entry, calls, (uint64_t)calls_apart(gate, entry, false) * marks / 2);
     entry->burst = is_measured ? IN_FLIGHT_BURST_MEASURED : IN_FLIGHT_BURST_SKIPPED;
     if (entry->burst == IN_FLIGHT_BURST_MEASURED)
         return;

@@ -786,6 +786,35 @@ static void marks_take_no_longer_than_what_they_measure(void **state)
     assert_in_range(told.ns, 7000, 9000);
 }
 
+/* --- A move that may come --------------------------------------------------------------------------- */
+
+/* Where no share counts either: the move waits for what is before the GPU. */
+static void what_is_before_the_gpu_is_bounded_where_memory_may_move(void **state)
+{
+    static const struct agent_mover mover;
+    pthread_t thread;
+    (void)state;
+    piece_ms = 100;
+    let_the_clock_run();
+    put[62] = done[62] = 0;
+    agent_set_mover(&mover);
+    agent_grant(gate, &(struct wire_grant){.flags = WIRE_LEASE_FREE});
+    ends_pieces = true;
+    pthread_create(&thread, NULL, end_pieces, STREAM(62));
+    for (unsigned i = 0; i < 60; i++) {
+        launch_on(STREAM(62));
+        assert_true(put[62] - done[62] <= 8);
+    }
+    ends_pieces = false;
+    pthread_join(thread, NULL);
+    done[62] = UINT64_MAX;
+    assert_true(in_flight_is_finished(gate));
+    agent_set_mover(NULL);
+    agent_grant(gate, &(struct wire_grant){.flags = WIRE_LEASE_FREE});
+    assert_int_equal(gate->word, GATE_FREE);
+    agent.held = false;
+}
+
 /* Nobody waits for one within the GPU. */
 static void a_copy_that_may_be_within_the_gpu_is_a_call(void **state)
 {
@@ -1653,6 +1682,7 @@ int main(void)
         MEASURES(who_holds_still_with_work_at_the_gate_does_not_rest),
         MEASURES(a_gap_is_no_rest_before_it_is_as_long_as_one),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
+        MEASURES(what_is_before_the_gpu_is_bounded_where_memory_may_move),
         TEST(a_thread_with_more_streams_than_places_takes_those_of_streams_without_work),
     };
     return cmocka_run_group_tests(tests, make_gate, NULL);
