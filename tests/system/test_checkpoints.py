@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import sqlite3
 
@@ -13,7 +14,7 @@ import pytest
 
 from conftest import MIB, wait_for
 from moved import resume, suspend
-from test_moves import free_bytes, run_movable
+from test_moves import Movable, free_bytes, run_movable
 
 RESIDENCY = {"suspend": "away", "resume": "resident"}
 SLOW_LINK = "0.1"  # GB/s: the bytes of the process take a sixth of a second
@@ -151,7 +152,7 @@ def test_a_program_that_is_killed_loses_nothing(checkpoints, verb, begun):
             os.kill(program, signal.SIGKILL)
     if begun:
         checkpoints.wait_until_driver_works(verb)
-        os.kill(program, signal.SIGKILL)
+        os.kill(checkpoints.program(), signal.SIGKILL)
     assert command.wait(20) == 1
     wait_for(lambda: checkpoints.daemon.session("a")["move"] is None, "what had left to be back")
     if verb == "suspend":
@@ -176,6 +177,41 @@ def test_a_program_that_is_stopped_goes_on(checkpoints, verb):
     assert command.wait(20) == 0
     checkpoints.expect(verb)
     checkpoints.end()
+
+
+def test_all_processes_are_locked_before_the_first_leaves(checkpoints):
+    """One that goes on may wait inside the driver for one that has left."""
+    other = run_movable(checkpoints.daemon, checkpoints.reap, 0, 1, "--session", "a")
+    assert other.ask(f"alloc {32 * MIB}") == "allocated" and other.ask("fill 1") == "filled"
+    before = free_bytes(checkpoints.daemon)
+    command = checkpoints.begin("suspend")
+    wait_for(lambda: free_bytes(checkpoints.daemon) > before, "one of them to leave")
+    for process in (checkpoints.plain, other):
+        process.send("check")
+    assert not checkpoints.plain.has_answered(0.1) and not other.has_answered(0)
+    assert command.wait(20) == 0 and checkpoints.is_off()
+    resume(checkpoints.daemon, "a")
+    assert checkpoints.plain.read() == "good" and other.read() == "good"
+    other.end()
+    checkpoints.end()
+
+
+@pytest.mark.parametrize("driver", ["580.95.05", "610.10.00"])
+def test_programs_with_nccl_stay_where_the_driver_may_hang(make_daemon, make_gpu, product, reap, tmp_path, driver):
+    daemon = make_daemon(make_gpu(FAKECUDA_DRIVER_VERSION=driver)).start()
+    rank = shutil.copy(product.program("movable"), tmp_path / "libnccl.so.2")  # so it has mapped a file of that name
+    ranks = [Movable(reap(daemon.spawn("run", *how, "--", str(rank), "1", "4096")))
+             for how in (["--name", "a", "--memory", "64MiB"], ["--session", "a"])]
+    answer = daemon.cli("suspend", "a", check=False)
+    if driver < "610":
+        assert answer.returncode == 1 and "uses NCCL" in answer.stderr
+        assert daemon.session("a")["residency"] == "resident"
+    else:
+        assert daemon.session("a")["residency"] == "away"
+        resume(daemon, "a")
+    for process in ranks:
+        assert process.ask("check") == "good"
+        process.end()
 
 
 @contextlib.contextmanager

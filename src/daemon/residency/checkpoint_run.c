@@ -1,6 +1,7 @@
 #include "daemon/residency/checkpoint_run.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+#include "base/paths.h"
+#include "base/units.h"
 #include "cuda/driver_more.h"
+#include "cuda/nvml.h"
 #include "daemon/process/driver_program.h"
 
 #define LOCK_MS 10000
@@ -64,31 +69,89 @@ static bool is_wanted(void)
     return poll(&reader, 1, 0) <= 0 || !(reader.revents & POLLERR);
 }
 
-static int take_out(int pid, CUprocessState state)
+static int lock_calls(int pid, CUprocessState state)
 {
     CUcheckpointLockArgs lock = {.timeoutMs = LOCK_MS};
-    CUcheckpointCheckpointArgs checkpoint = {0};
-    CUcheckpointUnlockArgs unlock = {0};
     CUresult result = state == CU_PROCESS_STATE_RUNNING ? driver.lock(pid, &lock) : CUDA_SUCCESS;
     if (result == CUDA_ERROR_NOT_READY) {
         printf("calls of process %d did not end within %d s", pid, LOCK_MS / 1000);
         return 1;
     }
-    if (result != CUDA_SUCCESS)
-        return say("lock", pid, result);
-    if (state == CU_PROCESS_STATE_CHECKPOINTED)
-        return 0;
-    result = driver.checkpoint(pid, &checkpoint);
+    return result == CUDA_SUCCESS ? 0 : say("lock", pid, result);
+}
+
+static int take_out(int pid, CUprocessState state)
+{
+    CUcheckpointCheckpointArgs checkpoint = {0};
+    CUcheckpointUnlockArgs unlock = {0};
+    int status = lock_calls(pid, state); /* if it has started since the others were locked */
+    if (status != 0 || state == CU_PROCESS_STATE_CHECKPOINTED)
+        return status;
+    CUresult result = driver.checkpoint(pid, &checkpoint);
     if (result == CUDA_SUCCESS)
         return 0;
     driver.unlock(pid, &unlock);
     return say("checkpoint", pid, result);
 }
 
-static int bring_back(int pid, CUprocessState state)
+/* How much is free on the GPU, by NVML: to ask CUDA would take a context there. False: nobody says. */
+static bool find_free(void *nvml, const char *uuid, uint64_t *bytes)
+{
+    nvmlReturn_t (*find)(const char *, nvmlDevice_t *);
+    nvmlReturn_t (*ask)(nvmlDevice_t, nvmlMemory_t *);
+    void *symbols[] = {dlsym(nvml, "nvmlDeviceGetHandleByUUID"), dlsym(nvml, "nvmlDeviceGetMemoryInfo")};
+    nvmlDevice_t device;
+    nvmlMemory_t memory;
+    if (!symbols[0] || !symbols[1])
+        return false;
+    memcpy(&find, &symbols[0], sizeof(find));
+    memcpy(&ask, &symbols[1], sizeof(ask));
+    if (find(uuid, &device) != NVML_SUCCESS || ask(device, &memory) != NVML_SUCCESS)
+        return false;
+    *bytes = memory.free;
+    return true;
+}
+
+static void *load_nvml(bool is_simulated)
+{
+    struct error error;
+    char path[PATH_MAX] = "libnvidia-ml.so.1";
+    nvmlReturn_t (*initialise)(void);
+    if (is_simulated && paths_library("simulated/libnvidia-ml.so.1", path, &error) < 0)
+        return NULL;
+    void *nvml = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = nvml ? dlsym(nvml, "nvmlInit_v2") : NULL;
+    if (!symbol)
+        return NULL;
+    memcpy(&initialise, &symbol, sizeof(initialise));
+    return initialise() == NVML_SUCCESS ? nvml : NULL;
+}
+
+/* Whether each GPU of the list has so much free as it says; where nobody says what is free, the driver will. */
+static bool have_room(int pid, char *needs, bool is_simulated)
+{
+    void *nvml = needs ? load_nvml(is_simulated) : NULL;
+    char *rest = needs;
+    for (char *need; nvml && (need = strsep(&rest, ","));) {
+        char *number = strchr(need, '='), wanted[UNITS_BYTES_TEXT], found[UNITS_BYTES_TEXT];
+        uint64_t bytes = number ? strtoull(number + 1, NULL, 10) : 0, free_bytes;
+        if (!number)
+            continue;
+        *number = '\0';
+        if (!find_free(nvml, need, &free_bytes) || free_bytes >= bytes)
+            continue;
+        printf("the card has no room for process %d now: it needs %s, and %s is free", pid,
+               units_format_bytes(bytes, wanted), units_format_bytes(free_bytes, found));
+        return false;
+    }
+    return true;
+}
+
+static int bring_back(int pid, CUprocessState state, char *needs, bool is_simulated)
 {
     CUcheckpointRestoreArgs restore = {0};
     CUcheckpointUnlockArgs unlock = {0};
+    if (state == CU_PROCESS_STATE_CHECKPOINTED && !have_room(pid, needs, is_simulated))
+        return 1;
     CUresult result = state == CU_PROCESS_STATE_CHECKPOINTED ? driver.restore(pid, &restore) : CUDA_SUCCESS;
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         printf("the card has no room for process %d now", pid);
@@ -105,15 +168,17 @@ static int bring_back(int pid, CUprocessState state)
 int checkpoint_run(const char *order, bool is_simulated)
 {
     CUprocessState state;
-    const char *number = strchr(order, ':');
-    int pid = number ? atoi(number + 1) : 0;
-    bool is_out = strncmp(order, "out:", 4) == 0;
-    if (pid <= 0 || (!is_out && strncmp(order, "in:", 3) != 0)) {
-        printf("'%s' is neither out:PID nor in:PID", order);
+    cleanup_free char *text = strdup(order);
+    char *rest = text, *verb = strsep(&rest, ":"), *number = strsep(&rest, ":");
+    int pid = number ? atoi(number) : 0;
+    bool locks = pid > 0 && strcmp(verb, "lock") == 0, is_out = pid > 0 && strcmp(verb, "out") == 0;
+    if (pid <= 0 || (!locks && !is_out && strcmp(verb, "in") != 0)) {
+        printf("expected lock:PID, out:PID or in:PID");
         return 2;
     }
     if (find_driver(is_simulated) < 0)
         return 1;
+    /* A restore needs persistence mode, or a caller that has called this (cuda.h 13.0, cuCheckpointProcessRestore). */
     CUresult result = driver.initialise(0);
     if (result != CUDA_SUCCESS) {
         printf("cuInit answered %d", (int)result);
@@ -131,5 +196,7 @@ int checkpoint_run(const char *order, bool is_simulated)
         printf("a checkpoint of process %d has failed for good; end it", pid);
         return 1;
     }
-    return is_out ? take_out(pid, state) : bring_back(pid, state);
+    return locks    ? lock_calls(pid, state)
+           : is_out ? take_out(pid, state)
+                    : bring_back(pid, state, rest, is_simulated);
 }

@@ -2,7 +2,9 @@
  * cuCheckpointProcess*, of driver 570 and later.
  *
  * Those calls wait for the process's own calls. So a program of ours makes them (checkpoint_run.h), for one process after
- * the other, and a helper thread waits for the program. The program starts from the state that the process is in, so it
+ * the other, and a helper thread waits for the program. All processes are locked before the first one leaves: where the
+ * driver cannot lock one of them, the others go on as if nothing had been. Drivers before 610 may hang with processes that
+ * reach each other's memory (NVIDIA/cuda-checkpoint, issue 30), so these are refused. The program starts from the state that the process is in, so it
  * also finishes what an earlier one left half done. While a process is checkpointed its threads wait inside the driver, its
  * agent too: it is given no lease.
  *
@@ -11,6 +13,7 @@
  * daemon goes on with it. What cannot be committed is not begun. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,16 +37,25 @@
 #include "daemon/session/session_show.h"
 
 #define DRIVER_LEAST 570
+#define DRIVER_PEERS_LEAST 610
 /* A process's gigabytes move at the speed of the driver, which is some GB/s. */
 #define LIMIT_MS 300000
+/* Locking moves nothing: it waits for calls to end, for 10 s at most, unless the driver hangs. */
+#define LOCK_LIMIT_MS 30000
 #define STOP_SECONDS 5
+/* Room for what checkpoint_run() is told, with a need for each GPU. */
+#define ORDER_BYTES (32 + LEDGER_GPUS * (GPU_UUID_TEXT + 22))
+
+enum checkpoint_step { STEP_LOCK, STEP_OUT, STEP_IN };
+static const char *const step_words[] = {"lock", "out", "in"};
 
 struct checkpoint {
     enum move_state state;
-    bool is_out;         /* the direction of the move under way, or of the last one */
-    bool is_noted_first; /* nothing is begun until the store has committed the order */
-    unsigned pending;    /* how many processes are still to be done */
-    bool has_failed;     /* a process could not be moved */
+    enum checkpoint_step step; /* what all processes are told now, or were told last */
+    bool is_out;               /* the direction of the move under way, or of the last one */
+    bool is_noted_first;       /* nothing is begun until the store has committed the order */
+    unsigned pending;          /* how many processes are still to be done */
+    bool has_failed;           /* a process could not be moved */
     uint64_t began_usec;
     char failure[256];
 };
@@ -54,7 +66,10 @@ struct checkpoint_job {
     char session_id[SESSION_ID_TEXT];
     pid_t pid;
     uint64_t start_ticks;
-    bool is_out;
+    enum checkpoint_step step;
+    bool refuses_nccl; /* the driver cannot checkpoint programs that use NCCL */
+    bool has_peers;    /* its session has other processes, or several GPUs */
+    char order[ORDER_BYTES];
     /* By the helper. */
     bool is_done;
     char why[200];
@@ -65,7 +80,8 @@ struct checkpoint_job {
 /* Take what the program says until it ends; kill it if it takes too long. */
 static void listen_to(struct checkpoint_job *job, pid_t program, int from)
 {
-    uint64_t end_usec = daemon_now_usec() + LIMIT_MS * UINT64_C(1000);
+    uint64_t limit_ms = job->step == STEP_LOCK ? LOCK_LIMIT_MS : LIMIT_MS;
+    uint64_t end_usec = daemon_now_usec() + limit_ms * 1000;
     size_t length = 0;
     for (;;) {
         uint64_t now = daemon_now_usec();
@@ -87,11 +103,22 @@ static void listen_to(struct checkpoint_job *job, pid_t program, int from)
     }
 }
 
-static int start_program(const struct checkpoint_job *job, int output, pid_t *program)
+/* Whether the process uses NCCL, whose ranks keep mapping each other's memory. Most frameworks load the library whether they use it
+ * or not: then one process with one GPU has nobody to speak to, unless it maps what ranks share. */
+static bool uses_nccl(const struct checkpoint_job *job)
 {
-    char order[32];
-    snprintf(order, sizeof(order), "%s:%d", job->is_out ? "out" : "in", (int)job->pid);
-    char *words[] = {"gpusliced", "--checkpoint", order,
+    char path[32], line[512];
+    snprintf(path, sizeof(path), "/proc/%d/maps", (int)job->pid);
+    cleanup_file FILE *maps = fopen(path, "re");
+    while (maps && fgets(line, sizeof(line), maps))
+        if (strstr(line, "/dev/shm/nccl-") || (job->has_peers && strstr(line, "/libnccl.so")))
+            return true;
+    return false;
+}
+
+static int start_program(struct checkpoint_job *job, int output, pid_t *program)
+{
+    char *words[] = {"gpusliced", "--checkpoint", job->order,
                      job->daemon->options.simulated ? "--simulated" : NULL, NULL};
     cleanup_close int lock = open(job->daemon->paths.runtime_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return lock < 0 ? errno : driver_program_start(words, lock, output, program);
@@ -104,6 +131,12 @@ static void run(struct checkpoint_job *job)
     job->is_done = !process_is_alive(job->pid, job->start_ticks);
     if (job->is_done)
         return;
+    if (job->refuses_nccl && uses_nccl(job)) {
+        snprintf(job->why, sizeof(job->why),
+                 "process %d uses NCCL, and drivers before %d may hang with such programs", (int)job->pid,
+                 DRIVER_PEERS_LEAST);
+        return;
+    }
     int result = pipe2(ends, O_CLOEXEC) < 0 ? errno : 0;
     if (result == 0) {
         result = start_program(job, ends[1], &program);
@@ -146,7 +179,29 @@ static void set_standing(struct session *session, bool is_suspended, bool is_che
 
 static void on_done(struct worker_job *job);
 
-static void submit(struct process *process, bool is_out)
+static bool handles_peers(const struct daemon *daemon)
+{
+    return atoi(daemon->driver_version) >= DRIVER_PEERS_LEAST;
+}
+
+/* How much room the process needs on each GPU to come back: what it has charged and the card shows. */
+static void add_needs(const struct process *process, char *order, size_t size)
+{
+    const struct session *session = process->session;
+    const char *separator = ":";
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        struct ledger_slot_sample has = ledger_slot_sample(session->ledger.usage, process->slot, i);
+        uint64_t bytes = moves_at_most(has.bytes - has.hidden_bytes, MOVES_BYTES_MOST);
+        size_t length = strlen(order);
+        if (session->gpus[i].gpu < 0 || !bytes)
+            continue;
+        snprintf(order + length, size - length, "%s%s=%" PRIu64, separator,
+                 session->daemon->gpus[session->gpus[i].gpu].uuid_text, bytes);
+        separator = ",";
+    }
+}
+
+static void submit(struct process *process, enum checkpoint_step step)
 {
     struct session *session = process->session;
     struct checkpoint_job *job = calloc(1, sizeof(*job));
@@ -159,13 +214,26 @@ static void submit(struct process *process, bool is_out)
                                    .daemon = session->daemon,
                                    .pid = process->pid,
                                    .start_ticks = process->start_ticks,
-                                   .is_out = is_out};
+                                   .step = step,
+                                   .refuses_nccl = step == STEP_LOCK && !handles_peers(session->daemon),
+                                   .has_peers = session->process_count > 1 || session->gpu_count > 1};
+    snprintf(job->order, sizeof(job->order), "%s:%d", step_words[step], (int)process->pid);
+    if (step == STEP_IN)
+        add_needs(process, job->order, sizeof(job->order));
     strcpy(job->session_id, session->id);
     session->checkpoint->pending++;
     worker_submit(session->daemon->checkpoints, &job->job);
 }
 
 static void settle(struct session *session, bool has_failed);
+
+static void tell_all(struct session *session, enum checkpoint_step step)
+{
+    session->checkpoint->step = step;
+    for (struct process *process = session->processes; process; process = process->next)
+        submit(process, step);
+    settle(session, false);
+}
 
 /* Have all processes leave or come back, as the session should. */
 static void begin(struct session *session)
@@ -175,12 +243,9 @@ static void begin(struct session *session)
     checkpoint->is_out = is_out;
     checkpoint->state = is_out ? MOVE_LEAVING : MOVE_COMING;
     checkpoint->began_usec = daemon_now_usec();
-    for (struct process *process = session->processes; process; process = process->next) {
-        if (is_out)
-            agents_set_away(process, true);
-        submit(process, is_out);
-    }
-    settle(session, false);
+    for (struct process *process = session->processes; process && is_out; process = process->next)
+        agents_set_away(process, true);
+    tell_all(session, is_out ? STEP_LOCK : STEP_IN);
 }
 
 static uint64_t used_by(const struct session *session)
@@ -243,6 +308,8 @@ static void settle(struct session *session, bool has_failed)
         begin(session);
     } else if (has_failed) {
         give_up(session);
+    } else if (checkpoint->step == STEP_LOCK) {
+        tell_all(session, STEP_OUT);
     } else {
         tell_done(session);
     }
@@ -342,9 +409,20 @@ static int order(struct session *session, bool is_out, struct error *error)
     return 0;
 }
 
+/* Whether memory is held by several processes. */
+static bool has_memory_in_common(const struct session *session)
+{
+    uint32_t slots[LEDGER_JOINT_HOLDERS];
+    uint32_t end = session->ledger.usage ? ledger_joint_end(session->ledger.usage) : 0;
+    for (uint32_t joint = 0; joint < end; joint++)
+        if (ledger_joint_holders(session->ledger.usage, joint, slots) > 1)
+            return true;
+    return false;
+}
+
 int moves_checkpoint_suspend(struct session *session, struct error *error)
 {
-    char why[160];
+    char why[240];
     const char *version = session->daemon->driver_version;
     if (atoi(version) < DRIVER_LEAST) {
         snprintf(why, sizeof(why), "driver %s cannot checkpoint processes, as %d and later can", version,
@@ -353,6 +431,13 @@ int moves_checkpoint_suspend(struct session *session, struct error *error)
     }
     if (!session->processes)
         return refuse(session, error, "it has no programs, and only programs that run can be checkpointed");
+    if (!handles_peers(session->daemon) && has_memory_in_common(session)) {
+        snprintf(
+            why, sizeof(why),
+            "processes hold memory in common, and driver %s cannot checkpoint these, as %d and later can",
+            version, DRIVER_PEERS_LEAST);
+        return refuse(session, error, why);
+    }
     /* Of a session that is suspended, some processes may be on the card: they came back with a resume that failed for
      * others, or have started since. */
     return session->is_suspended && session->is_checkpointing ? 0 : order(session, true, error);
