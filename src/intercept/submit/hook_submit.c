@@ -75,7 +75,7 @@ static inline bool overlaps(const CUlaunchConfig *config)
         } while (again(result, to, attempt++));                                                              \
         return result;                                                                                       \
     }
-#define ONCE(result, to, attempt) false
+#define ONCE(result, to, attempt) ((void)(attempt), false)
 /* The driver loads code inside the first launch of it, and makes room for what its threads have of their own: on a full card
  * such a launch fails, and may be tried again. */
 #define IF_FULL(result, to, attempt)                                                                         \
