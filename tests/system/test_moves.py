@@ -282,6 +282,22 @@ def test_checkpointed_programs_outlive_the_daemon_and_die_whole(daemon, start_pl
     assert gpu["free_bytes"] == gpu["total_bytes"]
 
 
+def test_what_gdrcopy_may_have_registered_stays(daemon, product, reap, tmp_path):
+    """Its device is open: no call of the driver says which memory it reaches."""
+    device = tmp_path / "gdrdrv"
+    device.touch()
+    movable = Movable(reap(daemon.spawn("run", "--oversubscribe", "--name", "a", "--memory", "512MiB", "--", "sh", "-c",
+                                        f"exec {product.program('movable')} 4 {8 * MIB} 9<{device}")))
+    before = free_bytes(daemon)
+    answer = daemon.cli("suspend", "a", check=False)
+    assert answer.returncode == 3 and "that a network card or gdrcopy may have registered" in answer.stdout + answer.stderr
+    assert "gdrcopy may have registered" in daemon.cli("show", "a").stdout
+    assert free_bytes(daemon) == before and daemon.session("a")["evicted_bytes"] == 0
+    resume(daemon, "a")
+    assert movable.ask("check") == "good"
+    movable.end()
+
+
 def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
     movable = start(40, 8 * MIB, "--name", "a", "--memory", "512MiB", "--host-memory", "64MiB")
     refused = daemon.cli("suspend", "a", check=False)

@@ -10,6 +10,7 @@
 #include "intercept/memory/engine/swap_move.h"
 #include "intercept/memory/engine/unmovable.h"
 #include "intercept/memory/pool_charge.h"
+#include "intercept/memory/registrations.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/session/session.h"
 
@@ -38,6 +39,8 @@ static int lock_pages(void)
 /* During a move the thread that reports progress holds the engine's lock, so what cannot move is counted before. It
  * does not change meanwhile. */
 static bool is_moving;
+/* None of the memory that could move does, as others may have registered it. */
+static bool is_registered;
 static uint64_t stays_before[WIRE_STAYS_COUNT];
 
 /* Where the whole process is pinned, physical memory that the program makes is the driver's for that reason. */
@@ -76,6 +79,12 @@ static void count(struct agent_memory *memory)
         .arena_bytes = swap_state()->arena.ready_bytes,
     };
     add_stays(memory->stays_bytes);
+    if (!is_moving)
+        is_registered = registrations_may_exist(false);
+    if (is_registered) {
+        memory->stays_bytes[WIRE_STAYS_REGISTERED] += memory->resident_bytes;
+        memory->resident_bytes = 0;
+    }
 }
 
 static int end_move(CUresult result)
@@ -88,6 +97,9 @@ static int end_move(CUresult result)
 
 static int evict(void (*progress)(void))
 {
+    is_registered = registrations_may_exist(true);
+    if (is_registered)
+        return 0;
     begin_move();
     int result = end_move(swap_evict(progress));
     pool_charge_after_leaving();

@@ -2,13 +2,24 @@
  * (contexts.h). Green contexts are parts of a device's primary context and keep it alive, so the first one on a
  * device costs what the primary context costs. */
 #include "intercept/memory/contexts.h"
+#include "intercept/memory/hooks/named.h"
+#include "intercept/memory/registrations.h"
 #include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
 
 /* --- Making ---------------------------------------------------------------------------------------- */
 
+/* By CU_CTX_SYNC_MEMOPS a program says for all memory of a context what SYNC_MEMOPS says for some: that a network card reaches it
+ * (cuda.h 13.0; UCX does it so since CUDA 12.3). */
+static void note_flags(unsigned int flags)
+{
+    if (flags & CU_CTX_SYNC_MEMOPS)
+        registrations_note_flag();
+}
+
 static CUresult create(enum alloc_way way, CUcontext *context, unsigned int flags, CUdevice device)
 {
+    note_flags(flags);
     return allocate(&(struct allocation){
         .way = way, .is_uncharged = !context, .device = device, .got = context, .context = {.flags = flags}});
 }
@@ -26,6 +37,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags,
                         CUdevice device)
 {
+    note_flags(flags);
     return allocate(
         &(struct allocation){.way = WAY_cuCtxCreate_v3,
                              .is_uncharged = !context,
@@ -36,6 +48,7 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int c
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned int flags, CUdevice device)
 {
+    note_flags(flags);
     return allocate(&(struct allocation){.way = WAY_cuCtxCreate_v4,
                                          .is_uncharged = !context,
                                          .device = device,
@@ -90,6 +103,21 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
                                          .got = green,
                                          .context = {.flags = flags, .resources = resources}});
 }
+
+/* If the memory is away, it comes back first: from the call on it stays where it is. */
+#define SETS_FLAGS(symbol, parameters, arguments)                                                            \
+    CUresult symbol parameters                                                                               \
+    {                                                                                                        \
+        real_needed(symbol);                                                                                 \
+        bool holds = (flags & CU_CTX_SYNC_MEMOPS) && named_hold(__builtin_return_address(0));                \
+        note_flags(flags);                                                                                   \
+        CUresult result = real(symbol) arguments;                                                            \
+        named_let_go(holds);                                                                                 \
+        return result;                                                                                       \
+    }
+SETS_FLAGS(cuCtxSetFlags, (unsigned int flags), (flags))
+SETS_FLAGS(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned int flags), (device, flags))
+SETS_FLAGS(cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsigned int flags), (device, flags))
 
 /* Usage counts, from before CUDA 4. */
 CUresult cuCtxAttach(CUcontext *context, unsigned int flags)

@@ -339,6 +339,25 @@ static void all_stays_once_the_program_calls_what_nobody_here_knows(void **state
     swap_state()->is_pinned = false;
 }
 
+/* As UCX does it. Which memory a network card reaches then, nobody says. */
+static void all_stays_once_a_context_is_set_to_synchronous_copies(void **state)
+{
+    struct agent_memory before, after;
+    CUdeviceptr address = take(BYTES);
+    (void)state;
+    assert_int_equal(cuCtxSetFlags(CU_CTX_SCHED_SPIN), CUDA_SUCCESS);
+    swap_mover.count(&before);
+    assert_true(before.resident_bytes >= BYTES);
+    assert_int_equal(before.stays_bytes[WIRE_STAYS_REGISTERED], 0);
+    assert_int_equal(cuCtxSetFlags(CU_CTX_SYNC_MEMOPS), CUDA_SUCCESS);
+    assert_int_equal(swap_mover.evict(NULL), 0);
+    swap_mover.count(&after);
+    assert_int_equal(after.resident_bytes + after.evicted_bytes, 0);
+    assert_int_equal(after.stays_bytes[WIRE_STAYS_REGISTERED], before.resident_bytes);
+    assert_int_equal(swap_mover.restore(NULL), 0);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
 /* --- What cannot move ------------------------------------------------------------------------------ */
 
 static void take_managed(void)
@@ -449,6 +468,7 @@ int main(void)
         TEST(what_became_a_dma_buf_stays),
         TEST(all_stays_once_the_program_calls_what_nobody_here_knows),
         TEST(what_cannot_move_counts_by_its_reason),
+        TEST(all_stays_once_a_context_is_set_to_synchronous_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
