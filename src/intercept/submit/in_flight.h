@@ -25,6 +25,7 @@
  * a mark between the two would keep it from that. So where a stream gets such launches, a mark that is due waits for the
  * next call, and stands before it only if that is not such a launch, or if the stream has nothing to do. Where such launches
  * follow each other for as long as IN_FLIGHT_CHAIN_NS, one has to wait: without any mark, what is before the GPU would not be bounded.
+ * While a capture is open, events stand behind all calls nevertheless.
  *
  * Several streams. What they do at the same time counts once. For that their calls are measured in the same slices of time
  * (in_flight_slice()), and marks tell when they were done, by one clock for all (in_flight_times.c).
