@@ -20,7 +20,7 @@ const char *session_residency(const json_t *session);
 
 /* What of it stays on the card, contexts left out: "320MiB stay (256MiB exported to other processes, 64MiB arrays)"; "" where
  * there is nothing of the kind. */
-#define SESSION_STAYS_TEXT 512
+#define SESSION_STAYS_TEXT 1024
 const char *session_stays(const json_t *session, char text[static SESSION_STAYS_TEXT]);
 
 /* The share of compute that a session was given, in the form of --compute. */

@@ -7,7 +7,7 @@
 #include "wire/wire.h"
 
 /* Room for the longest stays_text(). */
-#define STAYS_TEXT 512
+#define STAYS_TEXT 1024
 
 /* The reasons that there are, that with the most bytes first. Returns how many. */
 unsigned stays_order(const uint64_t bytes[static WIRE_STAYS_COUNT],

@@ -3,10 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "daemon/residency/residency.h"
+#include "daemon/residency/stays.h"
 
 #define SECOND UINT64_C(1000000000)
 #define NOW (1000 * SECOND)
@@ -349,9 +351,23 @@ static void who_waits_is_told_when_it_should_be_there(void **state)
     assert_int_equal(sessions[1].due_ns, 0);
 }
 
+/* With every reason, and as many bytes as numbers are long. */
+static void all_that_stays_is_told_whole(void **state)
+{
+    uint64_t bytes[WIRE_STAYS_COUNT];
+    char text[STAYS_TEXT];
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        bytes[why] = (UINT64_C(1) << 59) - 1 - why;
+    stays_text(bytes, text, sizeof(text));
+    assert_int_equal(text[strlen(text) - 1], ')');
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        assert_true(why == WIRE_STAYS_CONTEXT || strstr(text, wire_stays_text(why)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_that_stays_is_told_whole),
         cmocka_unit_test(who_fits_comes_and_nobody_leaves),
         cmocka_unit_test(the_longest_idle_leaves_first_and_just_enough),
         cmocka_unit_test(small_ones_are_spared_where_a_large_one_is_enough),
