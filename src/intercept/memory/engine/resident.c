@@ -74,12 +74,21 @@ static void wish(const struct extent *extent, CUmemAllocationProp *properties)
         properties->allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
 }
 
-static void wish_no_more(const struct extent *extent)
+static bool has_wish(const struct extent *extent)
+{
+    CUmemAllocationProp properties = {0};
+    if (extent->address)
+        wish(extent, &properties);
+    return properties.allocFlags.gpuDirectRDMACapable || properties.allocFlags.usage;
+}
+
+/* From now on ask for that, or do not. */
+static void set_wish(const struct extent *extent, bool is_wished)
 {
     if (extent->pool)
-        swap_state()->pools.table[extent->pool - 1].is_for_decompress = false;
+        swap_state()->pools.table[extent->pool - 1].is_for_decompress = is_wished;
     else
-        swap_state()->for_rdma[extent->device] = RDMA_INCAPABLE;
+        swap_state()->for_rdma[extent->device] = is_wished ? RDMA_CAPABLE : RDMA_INCAPABLE;
 }
 
 /* Make physical memory for an extent of our own, as much like cuMemAlloc's as the driver can make it. It can be
@@ -92,13 +101,13 @@ static CUresult create_ours(struct extent *extent)
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device}};
     wish(extent, &properties);
     CUresult result = real(cuMemCreate)(&extent->handle, extent->bytes, &properties, 0);
-    if (is_refusal(result) && (properties.allocFlags.gpuDirectRDMACapable || properties.allocFlags.usage)) {
+    if (is_refusal(result) && has_wish(extent)) {
         CUmemAllocationProp plainer = properties;
         plainer.allocFlags.gpuDirectRDMACapable = 0;
         plainer.allocFlags.usage = 0;
         result = real(cuMemCreate)(&extent->handle, extent->bytes, &plainer, 0);
         if (result == CUDA_SUCCESS)
-            wish_no_more(extent);
+            set_wish(extent, false);
         properties = plainer;
     }
     if (is_refusal(result)) {
@@ -116,18 +125,31 @@ static CUresult create(struct extent *extent)
                : real(cuMemCreate)(&extent->handle, extent->bytes, &extent->program.properties, 0);
 }
 
-CUresult extent_make_resident(struct extent *extent)
+static CUresult create_and_map(struct extent *extent)
 {
     CUresult result = create(extent);
     if (result != CUDA_SUCCESS)
         return result;
     result = extent->address ? map_and_open(extent) : mapping_map_all(extent);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         real(cuMemRelease)(extent->handle);
-        return result;
+    return result;
+}
+
+/* A driver may refuse what we wish for only when the device is to reach the memory. WSL2's does before R615, for RDMA,
+ * though its attribute claims it (PyTorch, issue 192330). So the first extent of a device tries all three calls. */
+CUresult extent_make_resident(struct extent *extent)
+{
+    CUresult result = create_and_map(extent);
+    if (is_refusal(result) && has_wish(extent)) {
+        set_wish(extent, false);
+        result = create_and_map(extent);
+        if (result != CUDA_SUCCESS)
+            set_wish(extent, true); /* that was not the reason */
     }
-    extent->is_resident = true;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        extent->is_resident = true;
+    return result;
 }
 
 CUresult extent_leave_card(struct extent *extent)

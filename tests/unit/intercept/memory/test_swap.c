@@ -1271,6 +1271,56 @@ static void memory_is_made_for_rdma_where_the_device_has_it(void **state)
         assert_int_equal(cuMemFree_v2(taken[i]), CUDA_SUCCESS);
 }
 
+static bool is_last_for_rdma;
+
+static CUresult create_noted(CUmemGenericAllocationHandle *handle, size_t bytes,
+                             const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    for_rdma.calls++;
+    is_last_for_rdma = properties->allocFlags.gpuDirectRDMACapable;
+    return driver_create(handle, bytes, properties, flags);
+}
+
+static CUresult refuse_access_for_rdma(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
+                                       size_t count)
+{
+    return is_last_for_rdma ? CUDA_ERROR_UNKNOWN : driver_set_access(address, bytes, access, count);
+}
+
+/* As WSL2's driver does, whose attribute claims it. The first extent finds that out; nothing of it is left behind. */
+static void memory_for_rdma_that_is_out_of_reach_is_made_without_it(void **state)
+{
+    unsigned is_capable = 1;
+    driver_create = real(cuMemCreate);
+    driver_attribute = real(cuDeviceGetAttribute);
+    driver_set_access = real(cuMemSetAccess);
+    SET(cuMemCreate, create_noted);
+    SET(cuMemSetAccess, refuse_access_for_rdma);
+    SET(cuDeviceGetAttribute, say_for_rdma);
+    swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    for_rdma.calls = 0;
+    uint64_t before = used();
+    CUdeviceptr first = take(3 * MIB), later = take(3 * MIB);
+    assert_true(first && later);
+    assert_int_equal(for_rdma.calls, 3);
+    assert_int_equal(used() - before, 6 * MIB);
+    fill(first, 3 * MIB, 1);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(
+        cuPointerGetAttribute(&is_capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, first),
+        CUDA_SUCCESS);
+    assert_int_equal(is_capable, 0);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(for_rdma.calls, 5);
+    check(first, 3 * MIB, 1);
+    SET(cuMemCreate, driver_create);
+    SET(cuMemSetAccess, driver_set_access);
+    SET(cuDeviceGetAttribute, driver_attribute);
+    swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    assert_int_equal(cuMemFree_v2(first), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);
+}
+
 /* Else the driver would refuse it when the memory is to come back, and it never could. */
 static void a_device_that_cannot_reach_memory_is_refused_while_it_is_away(void **state)
 {
@@ -1397,6 +1447,7 @@ int main(void)
         TEST(a_copy_that_broke_off_is_taken_for_none),
         TEST(a_peer_reaches_memory_that_has_come_back),
         TEST(memory_is_made_for_rdma_where_the_device_has_it),
+        TEST(memory_for_rdma_that_is_out_of_reach_is_made_without_it),
         TEST(a_device_that_cannot_reach_memory_is_refused_while_it_is_away),
         TEST(no_byte_is_wrong_after_random_moves),
     };
