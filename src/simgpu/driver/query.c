@@ -94,9 +94,14 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+static int unless(bool is_missing, CUdevice_attribute attribute)
+{
+    return is_missing ? 0 : profile_value(attribute);
+}
+
 static int attribute_value(CUdevice_attribute attribute, CUdevice device)
 {
-    int value = 0;
+    int value = 0, node = (int)constant(SIM_GPU_NODE);
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return (int)device_pci_bus(simulator.visible[device]);
@@ -106,6 +111,18 @@ static int attribute_value(CUdevice_attribute attribute, CUdevice device)
         return (int)profile_current()->pci_subsystem;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
         return (int)constant(SIM_COMPUTE_MODE);
+    case CU_DEVICE_ATTRIBUTE_INTEGRATED:
+        return constant_whole(SIM_NVML_NO_MEMORY) == 1;
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        return unless(!constant_whole(SIM_VMM), attribute);
+    case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+        return unless(!constant_whole(SIM_HOST_REGISTER), attribute);
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+        return constant_whole(SIM_RDMA_ACCESS) ? unless(!constant_whole(SIM_VMM), attribute) : 1;
+    case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG:
+        return node ? 1 : 0; /* cuda.h 13.0: CU_DEVICE_NUMA_CONFIG_NUMA_NODE, _NONE */
+    case CU_DEVICE_ATTRIBUTE_NUMA_ID:
+        return node ? node : -1;
     default:
         /* PCI domain and device are 0. */
         return profile_attribute(attribute, &value) ? profile_gpu_value(simulator.visible[device], attribute)

@@ -291,6 +291,8 @@ static CUresult host_register(void *pointer, size_t bytes, unsigned flags)
     SIM_REQUIRE(pointer && bytes > 0 && (flags & ~(unsigned)HOST_REGISTER_FLAGS) == 0);
     SIM_TRY(context_current(&context));
     SIM_TRY(capture_unsafe());
+    if (!constant_whole(SIM_HOST_REGISTER))
+        return CUDA_ERROR_NOT_SUPPORTED;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (ranges_overlap(address, bytes))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

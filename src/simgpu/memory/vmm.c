@@ -38,10 +38,17 @@ static struct reservation *reservation_find(uint64_t address, uint64_t bytes)
     return NULL;
 }
 
+/* A driver without virtual memory management has the functions, and serves none. */
+static CUresult vmm_ready(void)
+{
+    SIM_TRY(sim_ready());
+    return constant_whole(SIM_VMM) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t bytes, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags)
 {
-    SIM_TRY(sim_ready());
+    SIM_TRY(vmm_ready());
     SIM_REQUIRE(pointer && bytes > 0 && is_granular(bytes) && flags == 0);
     SIM_REQUIRE((alignment & (alignment - 1)) == 0);
     uint64_t step = alignment > GRANULARITY_BYTES ? alignment : GRANULARITY_BYTES;
@@ -112,7 +119,7 @@ static CUresult properties_check(const CUmemAllocationProp *properties)
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
                                        CUmemAllocationGranularity_flags option)
 {
-    SIM_TRY(sim_ready());
+    SIM_TRY(vmm_ready());
     SIM_REQUIRE(granularity && option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     SIM_TRY(properties_check(properties));
     *granularity = GRANULARITY_BYTES;
@@ -122,7 +129,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle_out, size_t bytes,
                      const CUmemAllocationProp *properties, unsigned long long flags)
 {
-    SIM_TRY(sim_ready());
+    SIM_TRY(vmm_ready());
     SIM_REQUIRE(handle_out && bytes > 0 && is_granular(bytes) && flags == 0);
     SIM_TRY(properties_check(properties));
     bool is_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
@@ -231,7 +238,7 @@ static CUresult map(uint64_t address, uint64_t bytes, struct handle *handle)
 CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle value,
                   unsigned long long flags)
 {
-    SIM_TRY(sim_ready());
+    SIM_TRY(vmm_ready());
     SIM_REQUIRE(bytes > 0 && is_granular(pointer) && is_granular(bytes) && flags == 0);
     SIM_REQUIRE(offset == 0); /* the driver takes no other (driver API reference) */
     cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
@@ -331,7 +338,7 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
 
 CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
-    SIM_TRY(sim_ready());
+    SIM_TRY(vmm_ready());
     SIM_REQUIRE(pointer && bytes > 0 && access && count > 0);
     cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
     pthread_mutex_lock(&vmm_lock);

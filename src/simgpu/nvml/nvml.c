@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,6 +200,15 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
 
 /* --- Devices --------------------------------------------------------------------------------------- */
 
+/* For good, whatever becomes of others: as where the kernel's lock of the GPU was never given back. */
+static void hang_when_due(void)
+{
+    static atomic_ullong asked;
+    uint64_t most = constant_whole(SIM_NVML_HANGS);
+    while (most && atomic_fetch_add(&asked, 1) >= most)
+        pause();
+}
+
 nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
 {
     TRY_READY();
@@ -206,6 +216,7 @@ nvmlReturn_t nvml_find(nvmlDevice_t device, unsigned *gpu)
         if (device == &devices[i]) {
             *gpu = i;
             device_wait_while_hung();
+            hang_when_due();
             cost_hold_kernel_lock(constant_whole(SIM_NVML_NS));
             return device_is_lost(i) ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
         }

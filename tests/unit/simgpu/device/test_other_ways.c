@@ -98,6 +98,71 @@ static void memory_for_rdma_may_be_out_of_reach(void **state)
     assert_int_equal(in_child("FAKECUDA_RDMA_ACCESS", "1", reach_both), 0);
 }
 
+static int attribute(CUdevice_attribute which)
+{
+    int value = -2;
+    if (cuInit(0) != CUDA_SUCCESS || cuDeviceGetAttribute(&value, which, 0) != CUDA_SUCCESS)
+        _exit(100);
+    return value;
+}
+
+/* 1 if no memory can be made apart from its addresses, and the device says so; 0 if it can. */
+static int have_no_vmm(void)
+{
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address, memory;
+    int is_claimed = attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+    need("gs_spin_us");
+    CUresult reserved = cuMemAddressReserve(&address, 2 * MIB, 0, 0, 0),
+             created = cuMemCreate(&handle, 2 * MIB, &how, 0);
+    if (reserved != created || (reserved == CUDA_SUCCESS) != is_claimed ||
+        cuMemAlloc_v2(&memory, MIB) != CUDA_SUCCESS)
+        return 102;
+    return reserved == CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static void a_driver_may_have_no_virtual_memory_management(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_VMM", "0", have_no_vmm), 1);
+    assert_int_equal(in_child("FAKECUDA_VMM", "1", have_no_vmm), 0);
+}
+
+static int lock_nothing(void)
+{
+    static char page[4096];
+    int is_claimed = attribute(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED);
+    need("gs_spin_us");
+    CUresult result = cuMemHostRegister_v2(page, sizeof(page), 0);
+    return (result == CUDA_SUCCESS) == is_claimed ? result == CUDA_ERROR_NOT_SUPPORTED : 102;
+}
+
+static void a_driver_may_register_no_memory_of_the_host(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_HOST_REGISTER", "0", lock_nothing), 1);
+    assert_int_equal(in_child("FAKECUDA_HOST_REGISTER", "1", lock_nothing), 0);
+}
+
+static int is_integrated(void)
+{
+    return attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED);
+}
+
+static int memory_node(void)
+{
+    return attribute(CU_DEVICE_ATTRIBUTE_NUMA_CONFIG) == 1 ? attribute(CU_DEVICE_ATTRIBUTE_NUMA_ID) : 0;
+}
+
+static void a_gpus_memory_may_be_the_hosts_or_a_node_of_it(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_NVML_NO_MEMORY", "0", is_integrated), 0);
+    assert_int_equal(in_child("FAKECUDA_NVML_NO_MEMORY", "1", is_integrated), 1);
+    assert_int_equal(in_child("FAKECUDA_NVML_NO_MEMORY", "2", is_integrated), 0);
+    assert_int_equal(in_child("FAKECUDA_GPU_NODE", "0", memory_node), 0);
+    assert_int_equal(in_child("FAKECUDA_GPU_NODE", "2", memory_node), 2);
+}
+
 /* 1 if a second process gets no context beside ours, 0 if it gets one. */
 static int two_contexts(void)
 {
@@ -202,6 +267,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_free_may_wait_for_nothing),
         cmocka_unit_test(memory_for_rdma_may_be_out_of_reach),
+        cmocka_unit_test(a_driver_may_have_no_virtual_memory_management),
+        cmocka_unit_test(a_driver_may_register_no_memory_of_the_host),
+        cmocka_unit_test(a_gpus_memory_may_be_the_hosts_or_a_node_of_it),
         cmocka_unit_test(a_compute_mode_keeps_others_from_the_gpu),
         cmocka_unit_test(the_clock_of_an_idle_gpu_rises_with_work),
         cmocka_unit_test(the_nth_sum_is_wrong),
