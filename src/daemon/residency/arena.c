@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/host_nodes.h"
 #include "base/pci.h"
 #include "base/units.h"
 #include "daemon/gpu/nvml.h"
@@ -57,10 +58,27 @@ uint64_t arena_chunks_bytes(uint64_t lacking_bytes)
     return lacking_bytes - rest + (rest ? arena_chunk_bytes(rest) : 0);
 }
 
+/* A simulated machine may have nodes of its own. */
+static const char *sysfs_of(const struct daemon *daemon)
+{
+    const char *simulated = daemon->options.simulated ? secure_getenv("FAKECUDA_SYSFS") : NULL;
+    return simulated && *simulated ? simulated : "/sys";
+}
+
+/* All memory of the host; it does not change. */
+static uint64_t machine_bytes(const struct daemon *daemon)
+{
+    static uint64_t total_bytes;
+    uint64_t available_bytes;
+    if (!total_bytes && !host_memory_read(sysfs_of(daemon), &total_bytes, &available_bytes))
+        total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return total_bytes;
+}
+
 uint64_t arena_bound_bytes(const struct daemon *daemon)
 {
-    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    return daemon->config.daemon.host_memory_bytes ? daemon->config.daemon.host_memory_bytes : machine / 2;
+    uint64_t said = daemon->config.daemon.host_memory_bytes;
+    return said ? said : machine_bytes(daemon) / 2;
 }
 
 /* --- How much there is ----------------------------------------------------------------------------- */
@@ -87,13 +105,11 @@ static bool read_line_number(const char *path, const char *name, uint64_t *numbe
     return found;
 }
 
-static uint64_t machine_room(bool is_ahead)
+static uint64_t machine_room(const char *sysfs, bool is_ahead)
 {
     uint64_t total, available;
-    if (!read_line_number("/proc/meminfo", "MemTotal:", &total) ||
-        !read_line_number("/proc/meminfo", "MemAvailable:", &available))
-        return UINT64_MAX;
-    return without_spare(total << 10, available << 10, is_ahead);
+    return host_memory_read(sysfs, &total, &available) ? without_spare(total, available, is_ahead)
+                                                       : UINT64_MAX;
 }
 
 /* Where the kernel keeps a process's memory cgroup (cgroups(7)), and what its files are called. */
@@ -178,9 +194,9 @@ static uint64_t cgroups_room(bool is_ahead)
 }
 
 /* What the machine and the daemon's cgroup can give now and leave enough to others. Takes milliseconds. */
-static uint64_t room_bytes_now(bool is_ahead)
+static uint64_t room_bytes_now(const char *sysfs, bool is_ahead)
 {
-    uint64_t machine = machine_room(is_ahead), allowed = cgroups_room(is_ahead);
+    uint64_t machine = machine_room(sysfs, is_ahead), allowed = cgroups_room(is_ahead);
     return machine < allowed ? machine : allowed;
 }
 
@@ -189,7 +205,8 @@ static uint64_t room_bytes_now(bool is_ahead)
 static int make_chunk(struct arena_job *job)
 {
     char wanted[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT];
-    uint64_t room_bytes = room_bytes_now(job->is_ahead);
+    const char *sysfs = sysfs_of(job->work.daemon);
+    uint64_t room_bytes = room_bytes_now(sysfs, job->is_ahead);
     if (room_bytes < job->all_bytes) {
         snprintf(job->why, sizeof(job->why),
                  "there is no host memory for it: %s more are needed, and the machine or the daemon's cgroup "
@@ -197,7 +214,7 @@ static int make_chunk(struct arena_job *job)
                  units_format_bytes(job->all_bytes, wanted), units_format_bytes(room_bytes, room));
         return -ENOMEM;
     }
-    int fd = chunk_make(job->bytes, pci_numa_node("/sys", job->pci_address),
+    int fd = chunk_make(job->bytes, sysfs, pci_numa_node(sysfs, job->pci_address),
                         job->is_ahead ? 1 : CHUNK_THREADS_MOST);
     if (fd < 0)
         snprintf(job->why, sizeof(job->why), "host memory for it cannot be made: %s", strerror(-fd));
@@ -218,7 +235,7 @@ static void make(struct arena_work *work)
 
 static void look(struct arena_work *work)
 {
-    ((struct look_job *)work)->is_short = room_bytes_now(false) == 0;
+    ((struct look_job *)work)->is_short = room_bytes_now(sysfs_of(work->daemon), false) == 0;
 }
 
 static void run_jobs(struct worker_job *first, void *context)

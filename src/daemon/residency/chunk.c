@@ -2,15 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/host_nodes.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
@@ -19,7 +20,9 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 #define MPOL_PREFERRED 1 /* linux/mempolicy.h */
-#define NUMA_NODES_MAX 1024
+#define MPOL_BIND 2
+/* What a node must have beside a chunk that is bound to it alone: the kernel finds such a chunk no other place. */
+#define NEAR_SPARE_BYTES (UINT64_C(1) << 30)
 
 #define PART_GRAIN_BYTES (UINT64_C(2) << 20)  /* of a huge page */
 #define PART_LEAST_BYTES (UINT64_C(16) << 20) /* less is done before another thread has begun */
@@ -32,15 +35,24 @@ static int make_file(void)
     return fd;
 }
 
-/* Say where its pages should come from. This never fails a chunk: without the kernel's help they come from anywhere. */
-static void prefer_node(void *pages, uint64_t bytes, int numa_node)
+/* Say where its pages should come from. This never fails a chunk: without the kernel's help they come from anywhere. A
+ * preference goes over to any other node when its own is full, so where others are no place for the chunk it is bound. */
+static void choose_nodes(void *pages, uint64_t bytes, const char *sysfs, int numa_node)
 {
-    enum { WORD_BITS = sizeof(unsigned long) * CHAR_BIT };
-    unsigned long nodes[NUMA_NODES_MAX / WORD_BITS] = {0};
-    if (numa_node < 0 || numa_node >= NUMA_NODES_MAX)
-        return;
-    nodes[numa_node / WORD_BITS] = 1UL << (numa_node % WORD_BITS);
-    syscall(SYS_mbind, pages, bytes, MPOL_PREFERRED, nodes, (unsigned long)NUMA_NODES_MAX, 0U);
+    _Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "the kernel's words are as long as ours");
+    struct host_nodes nodes;
+    host_nodes_read(sysfs, &nodes);
+    bool is_near = numa_node >= 0 && numa_node < (int)HOST_NODES_MAX;
+    if (nodes.has_others)
+        is_near =
+            host_nodes_has(&nodes, numa_node) && host_node_room(sysfs, numa_node) >= bytes + NEAR_SPARE_BYTES;
+    if (is_near) {
+        memset(nodes.home, 0, sizeof(nodes.home));
+        nodes.home[numa_node / 64] = UINT64_C(1) << (numa_node % 64);
+    }
+    if (is_near || nodes.has_others)
+        syscall(SYS_mbind, pages, bytes, nodes.has_others ? MPOL_BIND : MPOL_PREFERRED, nodes.home,
+                (unsigned long)HOST_NODES_MAX, 0U);
 }
 
 /* A part of the chunk, and the thread that has its pages allocated. */
@@ -107,7 +119,7 @@ static int populate(int fd, unsigned char *pages, uint64_t bytes, unsigned most_
     return 0;
 }
 
-static int fill(int fd, uint64_t bytes, int numa_node, unsigned most_threads)
+static int fill(int fd, uint64_t bytes, const char *sysfs, int numa_node, unsigned most_threads)
 {
     if (ftruncate(fd, (off_t)bytes) < 0)
         return -errno;
@@ -115,16 +127,16 @@ static int fill(int fd, uint64_t bytes, int numa_node, unsigned most_threads)
     if (pages == MAP_FAILED)
         return -errno;
     madvise(pages, bytes, MADV_HUGEPAGE);
-    prefer_node(pages, bytes, numa_node);
+    choose_nodes(pages, bytes, sysfs, numa_node);
     int result = populate(fd, pages, bytes, most_threads);
     munmap(pages, bytes);
     return result;
 }
 
-int chunk_make(uint64_t bytes, int numa_node, unsigned most_threads)
+int chunk_make(uint64_t bytes, const char *sysfs, int numa_node, unsigned most_threads)
 {
     cleanup_close int fd = make_file();
-    int result = fd < 0 ? -errno : fill(fd, bytes, numa_node, most_threads);
+    int result = fd < 0 ? -errno : fill(fd, bytes, sysfs, numa_node, most_threads);
     if (result == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         result = -errno;
     return result < 0 ? result : steal_fd(&fd);

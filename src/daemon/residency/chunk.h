@@ -10,6 +10,7 @@
 /* The kernel clears each page as it allocates it, at some GB/s by one thread. Up to so many threads share a chunk. */
 #define CHUNK_THREADS_MOST 8u
 
-/* Make a chunk, near that NUMA node if the node has room for it; node below 0: anywhere. By at most `most_threads`
+/* Make a chunk, near that NUMA node if the node has room for it; node below 0: anywhere. Where the machine at `sysfs` ("/sys")
+ * has nodes without CPUs, never there: that is memory of a GPU, or as slow (host_nodes.h). By at most `most_threads`
  * threads, as there are CPUs, and as is worth it. Returns a descriptor or a negative errno. */
-int chunk_make(uint64_t bytes, int numa_node, unsigned most_threads);
+int chunk_make(uint64_t bytes, const char *sysfs, int numa_node, unsigned most_threads);
