@@ -246,7 +246,7 @@ int client_ready(struct client *client, struct error *error)
 {
     struct answer_text text = {0};
     const struct http_sink sink = {.take = collect, .context = &text};
-    int status = perform(client, "GET", "/readyz", NULL, &sink, error);
+    int status = perform(client, "GET", "/healthz", NULL, &sink, error);
     int result = status < 0 ? status : 0;
     if (status >= 0 && status != 200)
         result = error_set(error, EAGAIN, NULL, "the daemon is not ready: %.*s",

@@ -33,7 +33,8 @@ int client_request_session(struct client *client, const char *method, const char
 int client_listen(struct client *client, const char *path, void (*take)(const json_t *event, void *context),
                   void *context, struct error *error);
 
-/* 0 once the daemon says that it is ready, -EAGAIN with what is still missing, -ENOTCONN without a daemon. */
+/* 0 once the daemon serves requests, though NVML may not answer it; -EAGAIN with what it says instead, -ENOTCONN without a
+ * daemon. */
 int client_ready(struct client *client, struct error *error);
 
 /* For callers that send requests themselves: the daemon's error, with its code, from an answer with an unwanted

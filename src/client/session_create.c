@@ -49,6 +49,15 @@ static void warn_of_small_limits(const json_t *session, const struct session_pro
     }
 }
 
+/* The defaults say that its memory may leave the card, and its GPU keeps it. */
+static void tell_of_staying(const json_t *session, const struct session_progress *progress)
+{
+    const char *why = session_text(session, "stays_why");
+    if (*why && strcmp(session_text(session, "when_full"), "oversubscribe") == 0 &&
+        strcmp(session_text(session, "oversubscribe"), "none") == 0)
+        tell(progress, "the session's memory stays on the card: no memory can leave %s", why);
+}
+
 /* The daemon's environment decides what a simulated machine looks like; different settings here have no effect. */
 static void warn_of_other_machine(const json_t *session, const struct session_progress *progress)
 {
@@ -144,6 +153,8 @@ int session_create(struct client *client, const struct session_wish *wish, bool 
     if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
         result =
             wait_in_line(client, wish->wait_usec ? wish->wait_usec : UINT64_MAX, progress, session, error);
+    if (result == 0)
+        tell_of_staying(*session, progress);
     if (result == 0 && client->paths.simulated)
         warn_of_other_machine(*session, progress);
     else if (result == 0)

@@ -13,6 +13,8 @@
 #include "daemon/loop/log.h"
 
 #define START_USEC UINT64_C(30000000)
+/* The first sample at the start. Programs wait for the daemon meanwhile, and it can do without. */
+#define FIRST_SAMPLE_USEC UINT64_C(5000000)
 #define SAMPLE_INTERVAL_USEC UINT64_C(5000000)
 #define SAMPLE_TIMEOUT_USEC UINT64_C(1000000)
 #define STOP_SECONDS 2
@@ -57,6 +59,13 @@ struct gpu_sampler {
     uint64_t rested_usec; /* when NVML may be asked again after that sample */
     bool is_dear;         /* samples take more than DEAR_USEC */
 };
+
+/* NVML has been asked, and does not answer. It may never: a process that NVIDIA's kernel module leaves waiting for a lock
+ * cannot even be killed (open-gpu-kernel-modules, issue 1333). Then the helper thread is lost, and nobody waits for it. */
+static bool hangs(const struct gpu_sampler *sampler)
+{
+    return sampler->is_sampling && sd_event_source_get_enabled(sampler->timeout, NULL) <= 0;
+}
 
 /* --- Samples --------------------------------------------------------------------------------------- */
 
@@ -204,6 +213,8 @@ static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
     struct daemon *daemon = sampler->daemon;
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         set_healthy(daemon, &daemon->gpus[i], false, "NVML has not answered for a second");
+    log_warning(
+        "sessions, limits and shares go on without NVML; what it shows stays as it was until it answers");
     answer(&sampler->waiting);
     answer(&sampler->later);
     return 0;
@@ -259,9 +270,8 @@ void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argu
 {
     struct gpu_sampler *sampler = daemon->sampler;
     struct waiter *waiter = calloc(1, sizeof(*waiter));
-    bool hangs = sampler->is_sampling && sd_event_source_get_enabled(sampler->timeout, NULL) <= 0;
     bool is_resting = !sampler->is_sampling && sampler->is_dear && daemon_now_usec() < sampler->rested_usec;
-    if (!waiter || hangs || is_resting) {
+    if (!waiter || hangs(sampler) || is_resting) {
         free(waiter);
         done(argument);
         return;
@@ -295,7 +305,7 @@ static void on_looked(struct worker_job *worker_job)
 struct gpu_look *gpu_look(struct daemon *daemon, unsigned gpu,
                           void (*done)(void *argument, const struct nvml_sample *sample), void *argument)
 {
-    struct gpu_look *look = calloc(1, sizeof(*look));
+    struct gpu_look *look = hangs(daemon->sampler) ? NULL : calloc(1, sizeof(*look));
     struct nvml_job *job = look ? make_job(daemon->sampler, gpu, gpu, on_looked) : NULL;
     if (!job) {
         free(look);
@@ -353,9 +363,9 @@ static void on_listed(struct worker_job *worker_job)
 }
 
 /* Run the loop until `*is_done`: a driver that has not been used yet needs seconds for its first answer. */
-static int wait_for(struct daemon *daemon, const bool *is_done)
+static int wait_for(struct daemon *daemon, const bool *is_done, uint64_t usec)
 {
-    uint64_t end = daemon_now_usec() + START_USEC;
+    uint64_t end = daemon_now_usec() + usec;
     while (!*is_done) {
         uint64_t now = daemon_now_usec();
         int result = now < end ? sd_event_run(daemon->loop, end - now) : -ETIMEDOUT;
@@ -374,7 +384,7 @@ static int list_cards(struct daemon *daemon, struct error *error)
     list->job.done = on_listed;
     list->sampler = sampler;
     worker_submit(sampler->worker, &list->job);
-    int result = wait_for(daemon, &sampler->has_listed);
+    int result = wait_for(daemon, &sampler->has_listed, START_USEC);
     if (result == 0 && sampler->list_error.status) {
         *error = sampler->list_error;
         return -error->status;
@@ -385,11 +395,16 @@ static int list_cards(struct daemon *daemon, struct error *error)
                          "--simulated for a simulated one");
     if (result == 0) {
         begin_sample(sampler);
-        result = wait_for(daemon, &sampler->has_sampled);
+        result = wait_for(daemon, &sampler->has_sampled, FIRST_SAMPLE_USEC);
+        if (result == -ETIMEDOUT)
+            return 0; /* the GPUs are known, and not healthy */
     }
     if (result < 0)
-        return error_set_errno(error, -result, "NVML has not said what GPUs there are within %llu s",
-                               (unsigned long long)START_USEC / 1000000);
+        return error_set_errno(
+            error, -result,
+            "NVML has not said what GPUs there are within %llu s; if nvidia-smi hangs too, "
+            "only a restart of the machine helps",
+            (unsigned long long)START_USEC / 1000000);
     return 0;
 }
 

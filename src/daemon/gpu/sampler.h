@@ -13,7 +13,7 @@ struct nvml_sample;
 
 /* Load NVML, list the GPUs and take a first sample, all before the loop serves anybody. `library` NULL: the driver's.
  * A GPU that NVML cannot describe, as one that fell off the bus, is left out, and the log says so. Fails when no GPU is
- * left, and when listing or sampling takes longer than 30 s. */
+ * left, and when listing takes longer than 30 s. Where the first sample takes longer than 5 s, the GPUs are not healthy. */
 int gpu_start(struct daemon *daemon, const char *library, struct error *error);
 void gpu_stop(struct daemon *daemon);
 
@@ -30,7 +30,7 @@ void gpu_sample_soon(struct daemon *daemon);
 /* The same for an observer for whom the present sample was not enough; granted a few times in a row. */
 void gpu_sample_again(struct daemon *daemon);
 
-/* Have a look taken at `gpu`. NULL without memory. */
+/* Have a look taken at `gpu`. NULL without memory, and where NVML does not answer. */
 struct gpu_look;
 struct gpu_look *gpu_look(struct daemon *daemon, unsigned gpu,
                           void (*done)(void *argument, const struct nvml_sample *sample), void *argument);
