@@ -190,7 +190,8 @@ def test_a_state_file_of_the_first_layout_is_brought_up_to_date(daemon):
                        "managed"):
             state.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
         state.execute("ALTER TABLE processes DROP COLUMN wire_version")
-        state.execute("ALTER TABLE context_costs DROP COLUMN cuda_bytes")
+        for column in ("cuda_bytes", "traits"):
+            state.execute(f"ALTER TABLE context_costs DROP COLUMN {column}")
         state.execute("DELETE FROM meta WHERE key='layout_oldest'")
         state.execute("ALTER TABLE sessions RENAME COLUMN expires_at_ms TO expires_at")
         state.execute("UPDATE sessions SET expires_at=4102444800")

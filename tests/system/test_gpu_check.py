@@ -456,12 +456,12 @@ def test_a_fault_of_the_card_is_named_by_the_step_that_is_about_it(gpu_check, se
 
 
 def test_a_gpu_whose_memory_nvml_does_not_tell_is_named_as_one(gpu_check):
-    """Without a daemon, which does not start there, checks that need no session say what they find."""
-    _, rows = gpu_check.only("driver", "memory-figures", "nvml-latency", FAKECUDA_NVML_NO_MEMORY="1")
-    assert {name: row["outcome"] for name, row in rows.items() if name != "daemon"} == {
-        "driver": "passed", "memory-figures": "failed", "nvml-latency": "not run"}
-    (reason,) = rows["memory-figures"]["reasons"]
-    assert reason.endswith("NVML tells what a GPU has. Expected 'yes', found 'no'")
+    """The daemon does without, so nothing fails; sessions keep their quotas."""
+    status, rows = gpu_check.only("driver", "memory-figures", "nvml-latency", "quota-exact", FAKECUDA_NVML_NO_MEMORY="1")
+    assert status == 0 and outcomes(rows) == {
+        "driver": "passed", "memory-figures": "passed", "nvml-latency": "not run", "quota-exact": "passed"}
+    (told,) = [row for row in rows["memory-figures"]["beliefs"] if row["claim"] == "NVML tells what a GPU has"]
+    assert (told["verdict"], told["found"]) == ("not as believed", "no")
     assert rows["nvml-latency"]["reasons"] == ["NVML does not tell what this GPU has, as where it shares the host's memory"]
 
 

@@ -25,6 +25,7 @@ const struct doctor_check doctor_checks[] = {
     {"other-daemons", "other daemons on the same GPUs", doctor_other_daemons},
     {"linger", "whether a user's daemon outlives the login", doctor_linger},
     {"gpus", "the GPUs' health", doctor_health},
+    {"machine", "in what GPUs are not like cards of their own", doctor_kind},
     {"mig", "GPUs in MIG mode", doctor_mig},
     {"mps", "NVIDIA's multi-process service", doctor_mps},
     {"uncovered", "GPU processes outside of sessions", doctor_uncovered},

@@ -58,6 +58,7 @@ void doctor_linger(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_access(const struct doctor *doctor, struct doctor_finding *finding);
+void doctor_kind(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_mig(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_health(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *finding);

@@ -196,12 +196,50 @@ void doctor_health(const struct doctor *doctor, struct doctor_finding *finding)
     json_array_foreach(doctor->gpus, i, gpu)
     {
         if (!json_is_true(json_object_get(gpu, "healthy"))) {
-            doctor_say(finding, DOCTOR_PROBLEM, "see nvidia-smi and the kernel's log (dmesg) for Xid errors",
-                       "NVML does not answer for GPU %llu", (unsigned long long)session_number(gpu, "index"));
+            doctor_say(
+                finding, DOCTOR_PROBLEM,
+                "see nvidia-smi and the kernel's log (dmesg) for Xid errors; where nvidia-smi hangs too, "
+                "restart the machine",
+                "NVML does not answer for GPU %llu: sessions go on there, by the figures it had last",
+                (unsigned long long)session_number(gpu, "index"));
             return;
         }
     }
     doctor_say(finding, DOCTOR_OK, "", "NVML answers for all %zu", json_array_size(doctor->gpus));
+}
+
+/* Under WSL the GPU is Windows's, which the kernel shows as one device. */
+static bool is_wsl(const struct doctor *doctor)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/dev/dxg", doctor->root);
+    return access(path, F_OK) == 0;
+}
+
+void doctor_kind(const struct doctor *doctor, struct doctor_finding *finding)
+{
+    const json_t *gpu, *trait;
+    char text[DOCTOR_TEXT_BYTES - 64] = "";
+    size_t i, j;
+    if (daemon_is_silent(doctor, finding))
+        return;
+    json_array_foreach(doctor->gpus, i, gpu)
+    {
+        json_array_foreach(json_object_get(gpu, "traits"), j, trait)
+        {
+            size_t used = strlen(text);
+            if (!strstr(text, session_text(trait, "text"))) /* the first GPU stands for all that are alike */
+                snprintf(text + used, sizeof(text) - used, "%sGPU %llu is %s: %s", used ? "; " : "",
+                         (unsigned long long)session_number(gpu, "index"), session_text(trait, "trait"),
+                         session_text(trait, "text"));
+        }
+    }
+    if (text[0] || is_wsl(doctor))
+        doctor_say(finding, DOCTOR_WARNING,
+                   "share/doc/gpuslice/machines.md says what works there and what does not", "%s%s%s",
+                   is_wsl(doctor) ? "this is WSL2" : "", text[0] && is_wsl(doctor) ? "; " : "", text);
+    else
+        doctor_say(finding, DOCTOR_OK, "", "each GPU is a card with memory of its own");
 }
 
 void doctor_mig(const struct doctor *doctor, struct doctor_finding *finding)

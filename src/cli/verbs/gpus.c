@@ -72,6 +72,19 @@ static void print_outsiders(const json_t *gpu)
     }
 }
 
+/* In what the GPU is not like a card of its own, a line each. */
+static void print_traits(const json_t *gpu)
+{
+    const json_t *trait;
+    size_t i;
+    json_array_foreach(json_object_get(gpu, "traits"), i, trait)
+    {
+        struct table_cell label;
+        cells_gpu(&label, gpu);
+        printf("GPU %s is %s: %s\n", label.text, session_text(trait, "trait"), session_text(trait, "text"));
+    }
+}
+
 static void print_table(const json_t *gpus)
 {
     struct table table = {.columns = columns};
@@ -84,6 +97,7 @@ static void print_table(const json_t *gpus)
     table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
     json_array_foreach((json_t *)gpus, i, gpu)
     {
+        print_traits(gpu);
         print_outsiders(gpu);
     }
     table_free(&table);

@@ -69,6 +69,17 @@ static void print_lease(const json_t *session, bool colour)
     print_waits(json_object_get(session, "gate_waits"), colour);
 }
 
+/* Where none of its memory could leave the card, why. */
+static void print_staying(const json_t *session, bool colour)
+{
+    const char *why = session_text(session, "stays_why");
+    char text[512];
+    if (!*why || strcmp(session_text(session, "residency"), "resident") != 0)
+        return;
+    snprintf(text, sizeof(text), "none of its memory can leave %s", why);
+    print_fact("Stays", text, colour);
+}
+
 /* For a session whose memory can leave the card. */
 static void print_residency(const json_t *session, bool colour)
 {
@@ -82,6 +93,7 @@ static void print_residency(const json_t *session, bool colour)
     if (strcmp(session_text(session, "oversubscribe"), "none") == 0) {
         if (waits)
             print_fact("Memory", "a program of it waits for room on the card", colour);
+        print_staying(session, colour);
         return;
     }
     snprintf(text, sizeof(text), "%s%s%s%s%s; %s on the card, %s away, %s cannot move; %s of host memory",
@@ -91,6 +103,7 @@ static void print_residency(const json_t *session, bool colour)
              units_format_bytes(session_number(session, "unmovable_bytes"), stays),
              units_format_bytes(session_number(session, "host_memory_bytes"), host));
     print_fact("Memory", text, colour);
+    print_staying(session, colour);
     if (*session_stays(session, text))
         print_fact("Stays", text, colour);
     if (*failure)

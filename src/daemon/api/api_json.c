@@ -11,6 +11,7 @@
 #include "daemon/api/user_names.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
+#include "daemon/gpu/traits.h"
 #include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/process/driver_line.h"
@@ -245,6 +246,9 @@ json_t *api_session_head_json(const struct session *session)
     json_object_set_new(json, "namespace", label_json(session->labels.namespace));
     json_object_set_new(json, "pod", label_json(session->labels.pod));
     json_object_set_new(json, "container", label_json(session->labels.container));
+    char stays[SESSION_STAYS_TEXT];
+    json_object_set_new(json, "stays_why",
+                        session_shown_stays(session, stays) ? json_string(stays) : json_null());
     json_object_update_new(json, api_lease_json(session));
     json_object_update_new(json, move_json(session, used));
     return json;
@@ -315,6 +319,17 @@ static json_t *busy_json(int percent)
     return percent < 0 ? json_null() : json_real(percent / 100.0);
 }
 
+static json_t *traits_json(const struct gpu *gpu)
+{
+    json_t *traits = json_array();
+    for (unsigned trait = 0; trait < GPU_TRAITS; trait++)
+        if (gpu_has(gpu, (enum gpu_trait)trait))
+            json_array_append_new(traits,
+                                  json_pack("{s:s,s:s}", "trait", gpu_trait_word((enum gpu_trait)trait),
+                                            "text", gpu_trait_text((enum gpu_trait)trait)));
+    return traits;
+}
+
 json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu)
 {
     unsigned at = (unsigned)(gpu - daemon->gpus), sessions = 0;
@@ -322,7 +337,7 @@ json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu)
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             sessions += session->gpus[i].gpu == (int)at;
-    return json_pack("{s:i,s:o,s:s,s:o,s:s?,s:s?,s:s?,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i}",
+    return json_pack("{s:i,s:o,s:s,s:o,s:s?,s:s?,s:s?,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}",
                      "index", (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text,
                      "name", text_json(gpu->name), "driver_version",
                      *daemon->driver_version ? daemon->driver_version : NULL, "compute_capability",
@@ -333,7 +348,7 @@ json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu)
                      bytes_json(gpu->kept_bytes), "reserved_bytes", bytes_json(reserved), "unreserved_bytes",
                      bytes_json(admission_unreserved(gpu->total_bytes, reserved, others)), "uncovered_bytes",
                      bytes_json(others), "busy_ratio", busy_json(gpu->busy_percent), "context_bytes",
-                     bytes_json(gpu->context_bytes), "sessions", (int)sessions);
+                     bytes_json(gpu->context_bytes), "sessions", (int)sessions, "traits", traits_json(gpu));
 }
 
 json_t *api_gpu_process_json(struct daemon *daemon, const struct nvml_process *shown, uid_t viewer)

@@ -14,6 +14,9 @@ struct nvml_process;
 struct gpu_figures {
     uint64_t total_bytes, free_bytes, used_bytes;
     uint64_t kept_bytes; /* 0: nothing, or NVML does not say */
+    /* NVML has none, as where the GPU shares the host's memory (GB10): total and free are the host's, and used is the sum
+     * over processes. */
+    bool is_hosts;
 };
 
 /* Written by sampler.c, except for what context_probe.c and context_cost.c find. */
@@ -30,7 +33,10 @@ struct gpu {
     /* Of its memory, what programs can have, and what of that is free and used; and what the driver keeps for itself
      * besides (gpu_take_figures()). */
     uint64_t total_bytes, free_bytes, used_bytes, kept_bytes;
-    uint64_t cuda_bytes;    /* its size as CUDA tells it to programs, by context_probe.c; 0: not known */
+    uint64_t cuda_bytes;        /* its size as CUDA tells it to programs, by context_probe.c; 0: not known */
+    uint32_t traits;            /* a bit for each enum gpu_trait that it has */
+    bool knows_traits;          /* context_probe.c has looked, or an earlier daemon's has */
+    struct gpu_figures figures; /* what the figures above follow from */
     int busy_percent;       /* how much of its time, by NVML; -1: NVML does not say, or it is not healthy */
     uint64_t context_bytes; /* context_cost.c; 0: not measured yet */
     struct nvml_process *processes; /* that use it, in sessions and outside; not healthy: that used it last */

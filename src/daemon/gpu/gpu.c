@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "base/units.h"
+#include "daemon/gpu/traits.h"
 #include "daemon/loop/daemon.h"
 
 int gpu_find_uuid(const struct daemon *daemon, const uint8_t uuid[static GPU_UUID_BYTES])
@@ -68,9 +69,36 @@ int gpu_find(const struct daemon *daemon, const char *text, unsigned *gpu, struc
     return 0;
 }
 
+/* Where NVML has no figures, CUDA's size counts. A GPU that shares the host's memory has no more free than the host. */
+static void take_hosts_figures(struct gpu *gpu, const struct gpu_figures *figures)
+{
+    gpu->total_bytes = gpu->cuda_bytes ? gpu->cuda_bytes : figures->total_bytes;
+    gpu->used_bytes = figures->used_bytes;
+    gpu->kept_bytes = 0;
+    gpu->free_bytes = gpu->total_bytes > gpu->used_bytes ? gpu->total_bytes - gpu->used_bytes : 0;
+    if (gpu_has(gpu, GPU_UNIFIED) && figures->free_bytes < gpu->free_bytes)
+        gpu->free_bytes = figures->free_bytes;
+}
+
+/* NVML that has no figures is the sign by which one knows a GPU without memory of its own, until the driver has been asked. */
+static void see_traits(struct gpu *gpu, const struct gpu_figures *figures)
+{
+    if (figures->is_hosts && !gpu->knows_traits)
+        gpu->traits |= GPU_TRAIT_BIT(GPU_UNIFIED);
+    bool is_plain = !figures->is_hosts || gpu_has(gpu, GPU_UNIFIED); /* NO_FIGURES says nothing new then */
+    gpu->traits &= ~GPU_TRAIT_BIT(GPU_NO_FIGURES);
+    gpu->traits |= is_plain ? 0 : GPU_TRAIT_BIT(GPU_NO_FIGURES);
+}
+
 void gpu_take_figures(struct gpu *gpu, const struct gpu_figures *figures)
 {
     uint64_t total = figures->total_bytes, kept = figures->kept_bytes;
+    gpu->figures = *figures;
+    see_traits(gpu, figures);
+    if (figures->is_hosts) {
+        take_hosts_figures(gpu, figures);
+        return;
+    }
     if (gpu->cuda_bytes && gpu->cuda_bytes < total && total - gpu->cuda_bytes > kept)
         kept = total - gpu->cuda_bytes;
     kept = kept < total ? kept : 0;
@@ -82,9 +110,15 @@ void gpu_take_figures(struct gpu *gpu, const struct gpu_figures *figures)
 
 void gpu_take_cuda_bytes(struct gpu *gpu, uint64_t bytes)
 {
+    const struct gpu_figures figures = gpu->figures;
     gpu->cuda_bytes = bytes;
-    gpu_take_figures(gpu, &(struct gpu_figures){.total_bytes = gpu->total_bytes + gpu->kept_bytes,
-                                                .free_bytes = gpu->free_bytes,
-                                                .used_bytes = gpu->used_bytes + gpu->kept_bytes,
-                                                .kept_bytes = gpu->kept_bytes});
+    gpu_take_figures(gpu, &figures);
+}
+
+void gpu_take_traits(struct gpu *gpu, uint32_t traits)
+{
+    const struct gpu_figures figures = gpu->figures;
+    gpu->traits = traits;
+    gpu->knows_traits = true;
+    gpu_take_figures(gpu, &figures);
 }

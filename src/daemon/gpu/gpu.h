@@ -20,3 +20,5 @@ int gpu_find_uuid(const struct daemon *daemon, const uint8_t uuid[static GPU_UUI
 void gpu_take_figures(struct gpu *gpu, const struct gpu_figures *figures);
 /* The same, now that it is known how large the GPU is for CUDA. */
 void gpu_take_cuda_bytes(struct gpu *gpu, uint64_t bytes);
+/* The same, with the traits that the probe has found. */
+void gpu_take_traits(struct gpu *gpu, uint32_t traits);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/host_nodes.h"
 #include "cuda/nvml_entries.h"
 #include "daemon/gpu/pids.h"
 
@@ -123,13 +124,22 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
     return 0;
 }
 
+/* NVML has no figures where a GPU shares the host's memory: both calls answer NOT_SUPPORTED, or all is 0 (nvitop, pull request
+ * 208; nvtop, pull request 411). Then what is used is added up from the processes. */
+static nvmlReturn_t read_hosts(struct gpu_figures *figures)
+{
+    *figures = (struct gpu_figures){.is_hosts = true};
+    return host_memory_read("/sys", &figures->total_bytes, &figures->free_bytes) ? NVML_SUCCESS
+                                                                                 : NVML_ERROR_NOT_SUPPORTED;
+}
+
 /* Only the newer call tells what the driver keeps, and takes it off what is used. It is missing in older drivers, and
  * under WSL it fails. */
 static nvmlReturn_t read_memory(const struct nvml *nvml, nvmlDevice_t device, struct gpu_figures *figures)
 {
     nvmlMemory_v2_t now = {.version = NVML_MEMORY_V2};
     nvmlMemory_t older;
-    if (nvml->memory_v2 && nvml->memory_v2(device, &now) == NVML_SUCCESS) {
+    if (nvml->memory_v2 && nvml->memory_v2(device, &now) == NVML_SUCCESS && now.total) {
         *figures = (struct gpu_figures){.total_bytes = now.total,
                                         .free_bytes = now.free,
                                         .used_bytes = now.used + now.reserved,
@@ -137,6 +147,8 @@ static nvmlReturn_t read_memory(const struct nvml *nvml, nvmlDevice_t device, st
         return NVML_SUCCESS;
     }
     nvmlReturn_t result = nvml->memory(device, &older);
+    if (result == NVML_ERROR_NOT_SUPPORTED || (result == NVML_SUCCESS && !older.total))
+        return read_hosts(figures);
     if (result == NVML_SUCCESS)
         *figures = (struct gpu_figures){
             .total_bytes = older.total, .free_bytes = older.free, .used_bytes = older.used};
@@ -349,8 +361,10 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         if (nvml->processes)
             sample_processes(nvml, nvml->devices[i], sample);
         pids_tell_apart(&nvml->known_pids[i], sample->processes, sample->process_count);
-        for (unsigned j = 0; j < sample->process_count; j++)
+        for (unsigned j = 0; j < sample->process_count; j++) {
             sample->processes[j].busy_percent = busy_percent_of(&nvml->loads[i], sample->processes[j].pid);
+            sample->memory.used_bytes += sample->memory.is_hosts ? sample->processes[j].used_bytes : 0;
+        }
     }
     job->took_usec = (monotonic_ns() - from_ns) / 1000;
 }

@@ -13,9 +13,11 @@
 #include <unistd.h>
 
 #include "cuda/driver.h"
+#include "cuda/prototypes.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/gpu/sampler.h"
+#include "daemon/gpu/traits.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/process/context_cost.h"
@@ -29,17 +31,30 @@
 #define END_USEC UINT64_C(5000000)
 #define KILLED_USEC UINT64_C(1000000)
 
+/* What the probe says when it has a context, as it is on the pipe. What it says last is a uint32_t: its traits. */
+struct told {
+    uint64_t cuda_bytes; /* the GPU's size */
+    uint32_t traits, reserved;
+};
+
 /* --- The probe ------------------------------------------------------------------------------------- */
 
-static void *look_up(void *library, const char *symbol)
+#define REACHED_BYTES (UINT64_C(2) << 20)
+
+static void *driver_library;
+
+static void *look_up(const char *symbol)
 {
-    void *function = dlsym(library, symbol);
+    void *function = dlsym(driver_library, symbol);
     if (!function) {
         fprintf(stderr, "the driver has no %s\n", symbol);
         exit(1);
     }
     return function;
 }
+
+/* The driver's function of that name, as cuda/prototypes.h declares it; the probe ends where there is none. */
+#define DRIVER(name) ((__typeof__(&name))look_up(#name))
 
 static void must(const char *call, CUresult result)
 {
@@ -49,47 +64,80 @@ static void must(const char *call, CUresult result)
     exit(1);
 }
 
+/* 0 where the driver does not know the attribute: then it has not what the attribute is about. */
+static int attribute_of(CUdevice device, CUdevice_attribute attribute)
+{
+    int value = 0;
+    return DRIVER(cuDeviceGetAttribute)(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+}
+
+static uint32_t traits_of(CUdevice device)
+{
+    static const struct {
+        CUdevice_attribute attribute;
+        int value; /* with which the GPU has the trait */
+        enum gpu_trait trait;
+    } rows[] = {{CU_DEVICE_ATTRIBUTE_INTEGRATED, 1, GPU_UNIFIED},
+                {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0, GPU_NO_VMM},
+                {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 0, GPU_NO_PAGE_LOCK},
+                {CU_DEVICE_ATTRIBUTE_NUMA_CONFIG, 1, GPU_HOST_NODE}};
+    uint32_t traits = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (attribute_of(device, rows[i].attribute) == rows[i].value)
+            traits |= GPU_TRAIT_BIT(rows[i].trait);
+    return traits;
+}
+
+/* Whether the driver creates and maps memory for RDMA, which its attribute claims, and then refuses to let the device
+ * reach it. Nothing is given back: the probe is about to end. */
+static bool is_rdma_out_of_reach(CUdevice device)
+{
+    const CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+                                     .allocFlags.gpuDirectRDMACapable = 1};
+    const CUmemAccessDesc access = {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr address;
+    return attribute_of(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) &&
+           DRIVER(cuMemAddressReserve)(&address, REACHED_BYTES, 0, 0, 0) == CUDA_SUCCESS &&
+           DRIVER(cuMemCreate)(&handle, REACHED_BYTES, &how, 0) == CUDA_SUCCESS &&
+           DRIVER(cuMemMap)(address, REACHED_BYTES, 0, handle, 0) == CUDA_SUCCESS &&
+           DRIVER(cuMemSetAccess)(address, REACHED_BYTES, &access, 1) != CUDA_SUCCESS;
+}
+
+static bool tell(const void *what, size_t bytes)
+{
+    return write(STDOUT_FILENO, what, bytes) == (ssize_t)bytes;
+}
+
 int context_probe_run(const char *uuid, bool is_simulated)
 {
     char byte;
     size_t free_bytes, total_bytes;
-    uint64_t told_bytes;
     struct error error;
+    CUdevice device;
+    CUcontext context;
     prctl(PR_SET_NAME, "gpuslice-probe");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("CUDA_VISIBLE_DEVICES", uuid, 1);
-    void *library = driver_program_load(is_simulated, &error);
-    if (!library) {
+    driver_library = driver_program_load(is_simulated, &error);
+    if (!driver_library) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
-    CUdevice device;
-    CUcontext context;
-    CUresult (*initialise)(unsigned), (*get)(CUdevice *, int), (*retain)(CUcontext *, CUdevice),
-        (*set_current)(CUcontext), (*synchronise)(void), (*memory)(size_t *, size_t *);
-    const struct {
-        const char *name;
-        void *place;
-    } symbols[] = {{"cuInit", &initialise},
-                   {"cuDeviceGet", &get},
-                   {"cuDevicePrimaryCtxRetain", &retain},
-                   {"cuCtxSetCurrent", &set_current},
-                   {"cuCtxSynchronize", &synchronise},
-                   {"cuMemGetInfo_v2", &memory}};
-    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-        void *function = look_up(library, symbols[i].name);
-        memcpy(symbols[i].place, &function, sizeof(function));
-    }
-    must("cuInit", initialise(0));
-    must("cuDeviceGet", get(&device, 0));
-    must("cuDevicePrimaryCtxRetain", retain(&context, device));
-    must("cuCtxSetCurrent", set_current(context));
-    must("cuCtxSynchronize", synchronise());
-    must("cuMemGetInfo", memory(&free_bytes, &total_bytes));
-    told_bytes = total_bytes;
-    if (write(STDOUT_FILENO, &told_bytes, sizeof(told_bytes)) != sizeof(told_bytes))
+    must("cuInit", DRIVER(cuInit)(0));
+    must("cuDeviceGet", DRIVER(cuDeviceGet)(&device, 0));
+    must("cuDevicePrimaryCtxRetain", DRIVER(cuDevicePrimaryCtxRetain)(&context, device));
+    must("cuCtxSetCurrent", DRIVER(cuCtxSetCurrent)(context));
+    must("cuCtxSynchronize", DRIVER(cuCtxSynchronize)());
+    must("cuMemGetInfo", DRIVER(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
+    struct told told = {.cuda_bytes = total_bytes, .traits = traits_of(device)};
+    if (!tell(&told, sizeof(told)) || read(STDIN_FILENO, &byte, 1) != 0)
         return 1;
-    return read(STDIN_FILENO, &byte, 1) == 0 ? 0 : 1;
+    /* The daemon has seen what the context takes, so memory may be made now. */
+    if (!(told.traits & GPU_TRAIT_BIT(GPU_NO_VMM)) && is_rdma_out_of_reach(device))
+        told.traits |= GPU_TRAIT_BIT(GPU_NO_RDMA_ACCESS);
+    return tell(&told.traits, sizeof(told.traits)) ? 0 : 1;
 }
 
 /* --- The daemon ------------------------------------------------------------------------------------ */
@@ -98,8 +146,8 @@ struct probe {
     unsigned gpu;
     pid_t pid; /* 0: none, or it has ended */
     int to, from;
-    bool is_ready;         /* it has a context */
-    uint64_t cuda_bytes;   /* the GPU's size, as it was told there */
+    bool is_ready; /* it has a context */
+    struct told told;
     uint64_t before_bytes; /* what was used of the GPU, and kept by the driver */
 };
 
@@ -137,7 +185,7 @@ static void await_contexts(struct probe *probes, unsigned count)
         uint64_t now = daemon_now_usec();
         probes[i].is_ready =
             probes[i].pid && poll(&wanted, 1, now < end_usec ? (int)((end_usec - now) / 1000) : 0) > 0 &&
-            read(probes[i].from, &probes[i].cuda_bytes, sizeof(uint64_t)) == sizeof(uint64_t);
+            read(probes[i].from, &probes[i].told, sizeof(struct told)) == sizeof(struct told);
     }
 }
 
@@ -152,13 +200,23 @@ static bool ends_within(pid_t pid, uint64_t usec)
     return true;
 }
 
+/* What a probe that has ended said last: before it gave up its context it has looked closer. */
+static void take_last_words(struct daemon *daemon, const struct probe *probe)
+{
+    uint32_t traits;
+    if (probe->is_ready && read(probe->from, &traits, sizeof(traits)) == sizeof(traits))
+        gpu_take_traits(&daemon->gpus[probe->gpu], traits);
+}
+
 /* A process that hangs inside the kernel does not die of SIGKILL: the daemon goes on without it. */
-static void end_probe(struct probe *probe)
+static void end_probe(struct daemon *daemon, struct probe *probe)
 {
     if (!probe->pid)
         return;
     close(probe->to);
-    if (!ends_within(probe->pid, END_USEC)) {
+    if (ends_within(probe->pid, END_USEC)) {
+        take_last_words(daemon, probe);
+    } else {
         kill(probe->pid, SIGKILL);
         if (!ends_within(probe->pid, KILLED_USEC))
             log_warning(
@@ -208,11 +266,14 @@ static void learn_size(struct daemon *daemon, const struct probe *probe)
 {
     struct gpu *card = &daemon->gpus[probe->gpu];
     uint64_t kept_bytes = card->kept_bytes;
-    gpu_take_cuda_bytes(card, probe->cuda_bytes);
-    if (card->kept_bytes == kept_bytes)
+    uint64_t total_bytes = card->total_bytes;
+    gpu_take_traits(card, probe->told.traits);
+    gpu_take_cuda_bytes(card, probe->told.cuda_bytes);
+    if (card->kept_bytes == kept_bytes && card->total_bytes == total_bytes)
         return;
-    log_info("GPU %s: the driver keeps %llu bytes for itself, and NVML says %llu", card->label,
-             (unsigned long long)card->kept_bytes, (unsigned long long)kept_bytes);
+    if (card->kept_bytes != kept_bytes)
+        log_info("GPU %s: the driver keeps %llu bytes for itself, and NVML says %llu", card->label,
+                 (unsigned long long)card->kept_bytes, (unsigned long long)kept_bytes);
     for (struct session *session = daemon->sessions; session; session = session->next)
         policy_publish(session);
 }
@@ -223,7 +284,7 @@ static void learn_cost(struct daemon *daemon, struct probe *probe)
     struct seen seen = look(daemon, probe->gpu, probe->pid);
     uint64_t risen = seen.device_bytes > probe->before_bytes ? seen.device_bytes - probe->before_bytes : 0;
     bool is_listed = seen.process_bytes != 0;
-    end_probe(probe);
+    end_probe(daemon, probe);
     if (!seen.ok || (!is_listed && !risen))
         return;
     if (!is_listed) {
@@ -237,13 +298,21 @@ static void learn_cost(struct daemon *daemon, struct probe *probe)
     context_cost_replace(daemon, probe->gpu, is_listed ? seen.process_bytes : risen);
 }
 
+static void tell_traits(const struct daemon *daemon)
+{
+    for (unsigned i = 0; i < daemon->gpu_count; i++)
+        for (unsigned trait = 0; trait < GPU_TRAITS; trait++)
+            if (gpu_has(&daemon->gpus[i], (enum gpu_trait)trait))
+                log_info("GPU %s: %s", daemon->gpus[i].label, gpu_trait_text((enum gpu_trait)trait));
+}
+
 int context_probe_start(struct daemon *daemon, struct error *error)
 {
     struct probe *probes = calloc(daemon->gpu_count ? daemon->gpu_count : 1, sizeof(*probes));
     unsigned count = 0;
     for (unsigned i = 0; probes && i < daemon->gpu_count; i++) {
         struct gpu *gpu = &daemon->gpus[i];
-        if (gpu->context_bytes && gpu->cuda_bytes)
+        if (gpu->context_bytes && gpu->cuda_bytes && gpu->knows_traits)
             continue;
         probes[count] = (struct probe){.gpu = i, .before_bytes = gpu->used_bytes + gpu->kept_bytes};
         int result = spawn(&probes[count], gpu->uuid_text, daemon->options.simulated);
@@ -259,8 +328,9 @@ int context_probe_start(struct daemon *daemon, struct error *error)
             learn_size(daemon, &probes[i]);
             learn_cost(daemon, &probes[i]);
         }
-        end_probe(&probes[i]);
+        end_probe(daemon, &probes[i]);
     }
+    tell_traits(daemon);
     free(probes);
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_show.h"
 
 #define FIRST_BYTES_PER_SECOND UINT64_C(10000000000)
 /* A process that says nothing for this long while it should move is stopped, or stuck. */
@@ -102,6 +103,10 @@ static void take(void *context, const struct change *change)
 
 int moves_suspend(struct session *session, struct error *error)
 {
+    char stays[SESSION_STAYS_TEXT];
+    if (session_why_stays(session, session->engine, stays))
+        return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
+                         "the memory of session %s cannot leave the card: %s", session->id, stays);
     if (!session_can_move(session))
         return moves_checkpoint_suspend(session, error);
     bool leaves = session->move && session->move->is_leaving;

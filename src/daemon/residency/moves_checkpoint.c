@@ -337,11 +337,11 @@ static void on_done(struct worker_job *worker_job)
 
 static int refuse(const struct session *session, struct error *error, const char *why)
 {
-    return error_set(
-        error, EBUSY, "ERR_NOT_MOVABLE",
-        "the memory of session %s cannot leave the card: %s; a session made with --oversubscribe "
-        "can leave it at any time",
-        session->id, why);
+    char stays[SESSION_STAYS_TEXT];
+    bool could_swap = !session_why_stays(session, LEDGER_ENGINE_SWAP, stays);
+    return error_set(error, EBUSY, "ERR_NOT_MOVABLE", "the memory of session %s cannot leave the card: %s%s",
+                     session->id, why,
+                     could_swap ? "; a session made with --oversubscribe can leave it at any time" : "");
 }
 
 /* Make the session's state and the helper, if they do not exist. */

@@ -177,6 +177,12 @@ bool admission_may_reserve(const struct session_request *request, unsigned gpu)
 
 /* --- A new session --------------------------------------------------------------------------------- */
 
+/* Whether a GPU may be chosen for the request, which names none: not one that keeps memory that is to leave. */
+static bool may_choose(const struct session_request *request, const struct admission_gpu *gpu)
+{
+    return !gpu->keeps[request->engine];
+}
+
 /* Whether it would fit if nothing were promised to anybody. */
 static bool has_hope(const struct admission_state *state, const struct session_request *request)
 {
@@ -186,7 +192,9 @@ static bool has_hope(const struct admission_state *state, const struct session_r
             return false;
     }
     for (unsigned i = 0; i < state->gpu_count && request->limit_count == 0; i++)
-        if (request->may_pass_card || limit_on(request, NULL, &state->gpus[i]) <= state->gpus[i].total_bytes)
+        if (may_choose(request, &state->gpus[i]) &&
+            (request->may_pass_card ||
+             limit_on(request, NULL, &state->gpus[i]) <= state->gpus[i].total_bytes))
             return true;
     return request->limit_count > 0;
 }
@@ -203,7 +211,7 @@ static int check_hope(const struct admission_state *state, const struct session_
     for (unsigned i = 0; i < state->gpu_count; i++) {
         const struct session_limit *limit = find_limit(request, i);
         uint64_t bytes = limit_on(request, limit, &state->gpus[i]);
-        bool may_be_on = limit || request->limit_count == 0;
+        bool may_be_on = limit || (request->limit_count == 0 && may_choose(request, &state->gpus[i]));
         if (!may_be_on || bytes <= state->gpus[i].total_bytes ||
             state->gpus[i].total_bytes <= largest.total_bytes)
             continue;
@@ -230,15 +238,18 @@ static int check_nobody_waits(const struct admission_state *state, const struct 
     return 0;
 }
 
-/* Of the GPUs that can keep the minimum share, the one with the most unreserved memory; the first of equals. GPU 0 if
- * none can. */
-static unsigned find_roomiest(const struct admission_state *state, uint32_t minimum)
+/* Of the GPUs that may be chosen and can keep the minimum share, the one with the most unreserved memory; the first of
+ * equals. The first that may be chosen if none can. */
+static unsigned find_roomiest(const struct admission_state *state, const struct session_request *request)
 {
     unsigned best = 0;
     uint64_t most = 0;
-    for (unsigned i = 0; i < state->gpu_count; i++) {
+    while (best + 1 < state->gpu_count && !may_choose(request, &state->gpus[best]))
+        best++;
+    for (unsigned i = best; i < state->gpu_count; i++) {
         const struct admission_gpu *gpu = &state->gpus[i];
-        if (gpu->promised_share + minimum > SHARE_WHOLE || left_on(gpu) <= most)
+        if (!may_choose(request, gpu) || gpu->promised_share + minimum_of(request) > SHARE_WHOLE ||
+            left_on(gpu) <= most)
             continue;
         best = i;
         most = left_on(gpu);
@@ -272,8 +283,7 @@ static int allot_new(const struct admission_state *state, const struct session_r
         result = check_nobody_waits(state, request, error);
     if (result == 0 && request->limit_count == 0) {
         allotment->gpu_count = 1;
-        return allot_gpu(state, request, find_roomiest(state, minimum_of(request)), &allotment->gpus[0],
-                         error);
+        return allot_gpu(state, request, find_roomiest(state, request), &allotment->gpus[0], error);
     }
     allotment->gpu_count = request->limit_count;
     for (unsigned i = 0; i < request->limit_count && result == 0; i++)

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/engine.h"
 #include "base/error.h"
 #include "base/priority.h"
 #include "base/units.h"
@@ -34,6 +35,7 @@ struct admission_gpu {
     uint64_t outside_bytes;  /* held by processes in no session, and left to them */
     uint32_t promised_share; /* the sum of others' minima, in ten-thousandths */
     unsigned waiting;        /* how many sessions wait for room here, and come first */
+    bool keeps[LEDGER_ENGINE_COUNT]; /* memory of sessions with that engine cannot leave it */
 };
 
 struct admission_state {

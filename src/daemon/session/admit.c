@@ -9,6 +9,7 @@
 #include "base/host_memory.h"
 #include "base/priority.h"
 #include "base/units.h"
+#include "daemon/gpu/traits.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
@@ -22,6 +23,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
+#include "daemon/session/session_show.h"
 
 /* --- Defaults -------------------------------------------------------------------------------------- */
 
@@ -78,7 +80,8 @@ int admit_choose_when_full(const struct daemon *daemon, struct session_request *
             "use "
             "--oversubscribe --wait",
             can_move ? "can" : "cannot", when_full_name(request->when_full));
-    if (!request->has_when_full && !request->has_engine && !request->wait) {
+    request->is_engine_default = !request->has_when_full && !request->has_engine && !request->wait;
+    if (request->is_engine_default) {
         ceilings_find(&daemon->config, request->owner, &ceilings);
         request->when_full =
             ceilings.when_full ? ceilings.when_full->when_full : daemon->config.defaults.when_full;
@@ -166,6 +169,36 @@ static int check_moves(const struct session_request *request, enum ledger_engine
         "--oversubscribe");
 }
 
+/* A GPU because of which the memory of the session could not leave the card; NULL: none. */
+static const struct gpu *find_keeper(const struct daemon *daemon, const struct session_request *request)
+{
+    for (unsigned i = 0; i < request->limit_count; i++)
+        if (gpu_why_stays(&daemon->gpus[request->limits[i].gpu], request->engine))
+            return &daemon->gpus[request->limits[i].gpu];
+    for (unsigned i = 0; i < daemon->gpu_count && request->limit_count == 0; i++)
+        if (!gpu_why_stays(&daemon->gpus[i], request->engine))
+            return NULL;
+    return request->limit_count == 0 ? &daemon->gpus[0] : NULL;
+}
+
+/* Where a default alone says that the session's memory may leave, and its GPU keeps it, the session is made without.
+ * `when_full` still says what was meant. */
+static int check_gpus_let_go(const struct daemon *daemon, struct session_request *request,
+                             struct error *error)
+{
+    const struct gpu *keeper = request->engine == LEDGER_ENGINE_PLAIN ? NULL : find_keeper(daemon, request);
+    if (!keeper)
+        return 0;
+    if (!request->is_engine_default || request->has_host_memory || request->has_idle_suspend)
+        return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
+                         "no memory of such a session could leave GPU %s: %s; make the session without "
+                         "--oversubscribe",
+                         keeper->label, gpu_why_stays(keeper, request->engine));
+    request->engine = LEDGER_ENGINE_PLAIN;
+    request->host_memory_bytes = request->idle_suspend_seconds = 0;
+    return 0;
+}
+
 static int plan_new(struct daemon *daemon, const struct session_request *request, struct admission *admission,
                     struct error *error)
 {
@@ -185,6 +218,8 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     struct session *session;
     int result = check_asker(daemon, request, error);
     if (result == 0)
+        result = check_gpus_let_go(daemon, request, error);
+    if (result == 0)
         result = check_moves(request, request->engine, error);
     if (result == 0)
         result = plan_new(daemon, request, &admission, error);
@@ -198,10 +233,16 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     }
     log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
              admission.waits ? ", and waits to be admitted" : "");
+    char stays[SESSION_STAYS_TEXT];
+    bool is_kept = !session_can_move(session) && session->when_full == WHEN_FULL_OVERSUBSCRIBE &&
+                   session_shown_stays(session, stays);
+    if (is_kept)
+        log_info("session %s: its memory stays on the card: %s", session->id, stays);
     change_publish(daemon,
                    &(struct change){admission.waits ? CHANGE_SESSION_QUEUED : CHANGE_SESSION_CREATED,
                                     .session = session},
-                   admission.waits ? "waits to be admitted" : "created");
+                   "%s%s%s", admission.waits ? "waits to be admitted" : "created",
+                   is_kept ? "; its memory stays on the card: " : "", is_kept ? stays : "");
     *session_out = session;
     return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "base/process.h"
 #include "daemon/gpu/nvml.h"
+#include "daemon/gpu/traits.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -66,15 +67,23 @@ void promises_add(const struct session *session, struct admission_state *state)
     }
 }
 
+static bool keeps(const struct daemon *daemon, unsigned gpu, enum ledger_engine engine)
+{
+    return gpu_why_stays(&daemon->gpus[gpu], engine) != NULL;
+}
+
 void promises_gather_none(const struct daemon *daemon, struct admission_state *state)
 {
     state->gpu_count = daemon->gpu_count;
     state->ceilings = NULL;
     for (unsigned i = 0; i < daemon->gpu_count; i++)
-        state->gpus[i] = (struct admission_gpu){.label = daemon->gpus[i].label,
-                                                .total_bytes = daemon->gpus[i].total_bytes,
-                                                .kept_bytes = daemon->gpus[i].kept_bytes,
-                                                .context_bytes = daemon->gpus[i].context_bytes};
+        state->gpus[i] = (struct admission_gpu){
+            .label = daemon->gpus[i].label,
+            .total_bytes = daemon->gpus[i].total_bytes,
+            .kept_bytes = daemon->gpus[i].kept_bytes,
+            .context_bytes = daemon->gpus[i].context_bytes,
+            .keeps = {[LEDGER_ENGINE_SWAP] = keeps(daemon, i, LEDGER_ENGINE_SWAP),
+                      [LEDGER_ENGINE_MANAGED] = keeps(daemon, i, LEDGER_ENGINE_MANAGED)}};
 }
 
 void promises_gather(const struct daemon *daemon, const struct session *except, struct admission_state *state)

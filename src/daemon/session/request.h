@@ -42,9 +42,10 @@ struct session_request {
     struct session_labels labels; /* in a change, an empty one stays as it is */
     /* How its memory is backed; fixed when the session is made, and so is the next. */
     enum ledger_engine engine;
-    bool may_pass_card; /* with LEDGER_ENGINE_MANAGED: limits may be more than the card has */
-    bool has_engine;    /* else `when_full` decides */
-    bool has_when_full; /* else what the user's section or [defaults] says, or unchanged */
+    bool may_pass_card;     /* with LEDGER_ENGINE_MANAGED: limits may be more than the card has */
+    bool has_engine;        /* else `when_full` decides */
+    bool is_engine_default; /* neither was asked for: a default says that its memory may leave */
+    bool has_when_full;     /* else what the user's section or [defaults] says, or unchanged */
     enum when_full when_full;
     bool has_host_memory, has_idle_suspend; /* else 0, or unchanged */
     uint64_t host_memory_bytes;             /* 0: as much as there is */

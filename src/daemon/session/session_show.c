@@ -1,5 +1,9 @@
 #include "daemon/session/session_show.h"
 
+#include <stdio.h>
+
+#include "daemon/gpu/traits.h"
+#include "daemon/loop/daemon.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 
@@ -47,6 +51,28 @@ uint64_t session_charged(const struct session *session, unsigned policy_gpu)
         sum = add_charged(session, policy_gpu);
     } while (ledger_stamp(usage, policy_gpu) != stamp && ++sums < LEDGER_SUMS);
     return sum;
+}
+
+const char *session_why_stays(const struct session *session, enum ledger_engine engine,
+                              char text[static SESSION_STAYS_TEXT])
+{
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        const struct gpu *card =
+            session->gpus[i].gpu >= 0 ? &session->daemon->gpus[session->gpus[i].gpu] : NULL;
+        const char *why = card ? gpu_why_stays(card, engine) : NULL;
+        if (!why)
+            continue;
+        snprintf(text, SESSION_STAYS_TEXT, "GPU %s: %s", card->label, why);
+        return text;
+    }
+    return NULL;
+}
+
+const char *session_shown_stays(const struct session *session, char text[static SESSION_STAYS_TEXT])
+{
+    bool was_to_swap =
+        session->engine == LEDGER_ENGINE_PLAIN && session->when_full == WHEN_FULL_OVERSUBSCRIBE;
+    return session_why_stays(session, was_to_swap ? LEDGER_ENGINE_SWAP : session->engine, text);
 }
 
 uint64_t session_refused(const struct session *session)

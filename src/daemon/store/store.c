@@ -380,12 +380,14 @@ static void put_context_cost(struct daemon *daemon, const struct gpu *gpu)
     if (daemon->options.simulated)
         return;
     struct store_job *job = job_make(daemon, NULL);
-    struct statement *put = job_add(
-        job, "INSERT OR REPLACE INTO context_costs(uuid, driver_version, bytes, cuda_bytes) VALUES(?,?,?,?)");
+    struct statement *put =
+        job_add(job, "INSERT OR REPLACE INTO context_costs(uuid, driver_version, bytes, cuda_bytes, traits)"
+                     " VALUES(?,?,?,?,?)");
     bind_text(put, gpu_uuid_format(gpu->uuid, text));
     bind_text(put, daemon->driver_version);
     bind_number(put, (int64_t)gpu->context_bytes);
     bind_number(put, (int64_t)gpu->cuda_bytes);
+    bind_number(put, gpu->knows_traits ? (int64_t)gpu->traits : -1);
     submit(job);
 }
 

@@ -16,7 +16,7 @@
 /* The layout's number is SQLite's user_version; 0 is a new file. Since STORE_LAYOUT_OLDEST only columns with defaults
  * were added, so daemons from that layout on can use a file of STORE_LAYOUT too: they find STORE_LAYOUT_OLDEST in
  * `meta`. */
-#define STORE_LAYOUT 10
+#define STORE_LAYOUT 11
 #define STORE_LAYOUT_OLDEST 3
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -40,7 +40,8 @@ static const char schema[] =
     " attached_at INTEGER NOT NULL, wire_version INTEGER NOT NULL DEFAULT 0,"
     " PRIMARY KEY(session_id, slot)) WITHOUT ROWID;"
     "CREATE TABLE context_costs(uuid TEXT NOT NULL, driver_version TEXT NOT NULL, bytes INTEGER NOT NULL,"
-    " cuda_bytes INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(uuid, driver_version)) WITHOUT ROWID;";
+    " cuda_bytes INTEGER NOT NULL DEFAULT 0, traits INTEGER NOT NULL DEFAULT -1,"
+    " PRIMARY KEY(uuid, driver_version)) WITHOUT ROWID;";
 
 /* The step from each layout to the next. */
 static const char *const migrations[STORE_LAYOUT] = {
@@ -62,6 +63,7 @@ static const char *const migrations[STORE_LAYOUT] = {
     [7] = "ALTER TABLE sessions ADD COLUMN wall_ahead_ms INTEGER NOT NULL DEFAULT 0;",
     [8] = "ALTER TABLE context_costs ADD COLUMN cuda_bytes INTEGER NOT NULL DEFAULT 0;",
     [9] = "ALTER TABLE sessions ADD COLUMN managed INTEGER NOT NULL DEFAULT 0;",
+    [10] = "ALTER TABLE context_costs ADD COLUMN traits INTEGER NOT NULL DEFAULT -1;",
     [2] = "ALTER TABLE processes ADD COLUMN wire_version INTEGER NOT NULL DEFAULT 0;",
 };
 

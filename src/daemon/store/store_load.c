@@ -187,7 +187,8 @@ int store_load_context_costs(struct daemon *daemon, sqlite3 *database)
 {
     sqlite3_stmt *row;
     int result = sqlite3_prepare_v2(
-        database, "SELECT uuid, bytes, cuda_bytes FROM context_costs WHERE driver_version=?", -1, &row, NULL);
+        database, "SELECT uuid, bytes, cuda_bytes, traits FROM context_costs WHERE driver_version=?", -1,
+        &row, NULL);
     if (result != SQLITE_OK)
         return result;
     sqlite3_bind_text(row, 1, daemon->driver_version, -1, SQLITE_STATIC);
@@ -201,6 +202,8 @@ int store_load_context_costs(struct daemon *daemon, sqlite3 *database)
         daemon->gpus[gpu].context_bytes = (uint64_t)sqlite3_column_int64(row, 1);
         if (sqlite3_column_int64(row, 2))
             gpu_take_cuda_bytes(&daemon->gpus[gpu], (uint64_t)sqlite3_column_int64(row, 2));
+        if (sqlite3_column_int64(row, 3) >= 0)
+            gpu_take_traits(&daemon->gpus[gpu], (uint32_t)sqlite3_column_int64(row, 3));
     }
     return sqlite3_finalize(row);
 }

@@ -12,9 +12,28 @@
 #include "intercept/memory/engine/swap_program.h"
 #include "intercept/memory/engine/swap_unknown.h"
 #include "intercept/resolve/guard.h"
+#include "intercept/resolve/real.h"
+#include "intercept/resolve/report.h"
+
+/* Whether every device that the process sees has memory apart from its addresses. A process has one engine. */
+static bool has_vmm(void)
+{
+    CUdevice device = 0;
+    int has = 1;
+    while (has && real(cuDeviceGetAttribute)(&has, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                             device) == CUDA_SUCCESS)
+        device++;
+    return has && device > 0; /* the first that does not exist ended it */
+}
 
 void swap_begin(void)
 {
+    static atomic_bool said;
+    if (!has_vmm()) {
+        report_once(&said, "the driver has no virtual memory management here, as on some vGPUs, which "
+                           "--oversubscribe needs: this program's memory stays on the card");
+        return;
+    }
     swap_state()->clean_mode = clean_mode_read();
     mover_register();
     atomic_store_explicit(&engine_in_use, &engine_swap, memory_order_relaxed);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "daemon/gpu/nvml.h"
+#include "daemon/gpu/traits.h"
 #include "led_daemon.h"
 
 static void cards_are_listed_with_their_memory_and_processes(void **state)
@@ -42,6 +43,41 @@ static void what_the_driver_keeps_is_not_for_programs(void **state)
     LEAD(led->used_bytes = 500);
     refresh();
     assert_memory(900, 100, 400, 500);
+}
+
+/* As of a GB10, which shares the host's memory; and of a GPU that CUDA knows to have its own. */
+static void where_nvml_has_no_figures_cuda_and_the_processes_tell(void **state)
+{
+    const struct gpu *gpu = &daemon_state.gpus[0];
+    LEAD(led->memory_result = NVML_ERROR_NOT_SUPPORTED; led->first_pid = 50; led->process_count = 3;
+         led->bytes_of_each = 7);
+    start();
+    assert_int_equal(daemon_state.gpu_count, 1);
+    assert_true(gpu->healthy && gpu_has(gpu, GPU_UNIFIED) && gpu->total_bytes > 1000);
+    gpu_take_cuda_bytes(&daemon_state.gpus[0], 1000);
+    assert_memory(1000, 0, 21, 979);
+    gpu_take_traits(&daemon_state.gpus[0], GPU_TRAIT_BIT(GPU_UNIFIED));
+    assert_non_null(gpu_why_stays(gpu, LEDGER_ENGINE_PLAIN));
+    assert_int_equal(gpu->traits, GPU_TRAIT_BIT(GPU_UNIFIED));
+    gpu_take_traits(&daemon_state.gpus[0], 0);
+    assert_int_equal(gpu->traits, GPU_TRAIT_BIT(GPU_NO_FIGURES));
+    assert_null(gpu_why_stays(gpu, LEDGER_ENGINE_SWAP));
+    LEAD(led->process_count = 1);
+    refresh();
+    assert_memory(1000, 0, 7, 993);
+    LEAD(led->memory_result = NVML_SUCCESS; led->used_bytes = 300);
+    refresh();
+    assert_memory(1000, 0, 300, 700);
+    assert_int_equal(gpu->traits, 0);
+}
+
+/* Some versions of the driver answer with zeros instead. */
+static void figures_of_zero_are_none(void **state)
+{
+    LEAD(led->total_bytes = 0);
+    start();
+    assert_true(gpu_has(&daemon_state.gpus[0], GPU_UNIFIED));
+    assert_true(daemon_state.gpus[0].total_bytes > 0);
 }
 
 /* As with older drivers, under WSL, and where NVML says 0. */
@@ -267,6 +303,9 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(what_the_driver_keeps_is_not_for_programs, begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(where_nvml_does_not_tell_what_the_driver_keeps_cuda_does,
                                         begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(where_nvml_has_no_figures_cuda_and_the_processes_tell, begin_daemon,
+                                        end_daemon),
+        cmocka_unit_test_setup_teardown(figures_of_zero_are_none, begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(processes_are_read_whatever_their_entries_length, begin_daemon,
                                         end_daemon),
         cmocka_unit_test_setup_teardown(a_figure_that_is_absent_is_unknown, begin_daemon, end_daemon),

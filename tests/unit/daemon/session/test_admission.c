@@ -192,6 +192,25 @@ static void without_a_gpu_it_is_the_roomiest_the_first_of_equals(void **state_un
     assert_int_equal(admission.allotment.gpus[0].gpu, 1);
 }
 
+/* Where some GPUs keep memory that is to leave (as a vGPU beside a card), the others are chosen from. */
+static void a_gpu_that_keeps_memory_is_not_chosen_where_it_is_to_leave(void **state_unused)
+{
+    struct admission_state state = state_of(3);
+    struct session_request moves = memory(GIB), stays = memory(GIB), is_more = memory(3 * GIB);
+    struct admission admission;
+    struct error error = {0};
+    moves.engine = is_more.engine = LEDGER_ENGINE_SWAP;
+    state.gpus[0].keeps[LEDGER_ENGINE_SWAP] = state.gpus[2].keeps[LEDGER_ENGINE_SWAP] = true;
+    state.gpus[1].total_bytes = 2 * GIB;
+    assert_int_equal(admission_plan(&state, NULL, &moves, &admission, NULL), 0);
+    assert_int_equal(admission.allotment.gpus[0].gpu, 1);
+    assert_int_equal(admission_plan(&state, NULL, &stays, &admission, NULL), 0);
+    assert_int_equal(admission.allotment.gpus[0].gpu, 0);
+    is_more.wait = true;
+    assert_int_equal(admission_plan(&state, NULL, &is_more, &admission, &error), -EBUSY);
+    assert_non_null(strstr(error.message, "is more than GPU 1 has"));
+}
+
 static void a_gpu_that_cannot_keep_the_minimum_is_not_chosen(void **state_unused)
 {
     struct admission_state state = state_of(2);
@@ -423,6 +442,7 @@ int main(void)
         cmocka_unit_test(an_overbooked_card_has_nothing_left),
         cmocka_unit_test(without_a_gpu_it_is_the_roomiest_the_first_of_equals),
         cmocka_unit_test(a_gpu_that_cannot_keep_the_minimum_is_not_chosen),
+        cmocka_unit_test(a_gpu_that_keeps_memory_is_not_chosen_where_it_is_to_leave),
         cmocka_unit_test(a_limit_of_a_gpus_own_comes_before_the_one_for_all),
         cmocka_unit_test(what_does_not_fit_now_waits_if_it_says_so),
         cmocka_unit_test(what_would_fit_on_no_empty_card_does_not_wait),
