@@ -166,6 +166,14 @@ def test_what_the_probe_finds_of_the_machine_is_kept_for_the_next_daemon(begin):
         assert daemon.log_text().count("a context on GPU 0 costs") == probes and daemon.log_text().count(NO_VMM) == 1
 
 
+def test_where_no_context_can_be_had_the_machine_is_known_all_the_same(make_daemon, make_gpu):
+    """As where a process has the GPU for itself: its size and traits are the device's, and need no context."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB, FAKECUDA_NVML_NO_MEMORY=2, FAKECUDA_VMM=0, FAKECUDA_COMPUTE_MODE=2)).start()
+    gpu = gpu_of(daemon)
+    assert (gpu["total_bytes"], gpu["context_bytes"]) == (GIB, 0)
+    assert [row["trait"] for row in gpu["traits"]] == ["no-vmm", "no-figures"]
+
+
 # --- Grace without CDMM --------------------------------------------------------------------------------------------------------
 
 

@@ -31,9 +31,9 @@
 #define END_USEC UINT64_C(5000000)
 #define KILLED_USEC UINT64_C(1000000)
 
-/* What the probe says when it has a context, as it is on the pipe. What it says last is a uint32_t: its traits. */
+/* What the probe says, as it is on the pipe: before it has a context, when it has one, and before it ends. */
 struct told {
-    uint64_t cuda_bytes; /* the GPU's size */
+    uint64_t cuda_bytes; /* the GPU's size; once there is a context, as programs see it */
     uint32_t traits, reserved;
 };
 
@@ -105,9 +105,10 @@ static bool is_rdma_out_of_reach(CUdevice device)
            DRIVER(cuMemSetAccess)(address, REACHED_BYTES, &access, 1) != CUDA_SUCCESS;
 }
 
-static bool tell(const void *what, size_t bytes)
+static void tell(const struct told *told)
 {
-    return write(STDOUT_FILENO, what, bytes) == (ssize_t)bytes;
+    if (write(STDOUT_FILENO, told, sizeof(*told)) != sizeof(*told))
+        exit(1);
 }
 
 int context_probe_run(const char *uuid, bool is_simulated)
@@ -127,17 +128,22 @@ int context_probe_run(const char *uuid, bool is_simulated)
     }
     must("cuInit", DRIVER(cuInit)(0));
     must("cuDeviceGet", DRIVER(cuDeviceGet)(&device, 0));
+    must("cuDeviceTotalMem", DRIVER(cuDeviceTotalMem_v2)(&total_bytes, device));
+    struct told told = {.cuda_bytes = total_bytes, .traits = traits_of(device)};
+    tell(&told);
     must("cuDevicePrimaryCtxRetain", DRIVER(cuDevicePrimaryCtxRetain)(&context, device));
     must("cuCtxSetCurrent", DRIVER(cuCtxSetCurrent)(context));
     must("cuCtxSynchronize", DRIVER(cuCtxSynchronize)());
     must("cuMemGetInfo", DRIVER(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
-    struct told told = {.cuda_bytes = total_bytes, .traits = traits_of(device)};
-    if (!tell(&told, sizeof(told)) || read(STDIN_FILENO, &byte, 1) != 0)
+    told.cuda_bytes = total_bytes;
+    tell(&told);
+    if (read(STDIN_FILENO, &byte, 1) != 0)
         return 1;
     /* The daemon has seen what the context takes, so memory may be made now. */
     if (!(told.traits & GPU_TRAIT_BIT(GPU_NO_VMM)) && is_rdma_out_of_reach(device))
         told.traits |= GPU_TRAIT_BIT(GPU_NO_RDMA_ACCESS);
-    return tell(&told.traits, sizeof(told.traits)) ? 0 : 1;
+    tell(&told);
+    return 0;
 }
 
 /* --- The daemon ------------------------------------------------------------------------------------ */
@@ -147,6 +153,7 @@ struct probe {
     pid_t pid; /* 0: none, or it has ended */
     int to, from;
     bool is_ready; /* it has a context */
+    bool has_told; /* `told` is what it said last */
     struct told told;
     uint64_t before_bytes; /* what was used of the GPU, and kept by the driver */
 };
@@ -176,17 +183,25 @@ static int spawn(struct probe *probe, char *uuid, bool is_simulated)
     return 0;
 }
 
+/* Take what the probe says next, in `end_usec` at the latest. */
+static bool hear(struct probe *probe, uint64_t end_usec)
+{
+    struct pollfd wanted = {.fd = probe->from, .events = POLLIN};
+    struct told told;
+    uint64_t now = daemon_now_usec();
+    if (!probe->pid || poll(&wanted, 1, now < end_usec ? (int)((end_usec - now) / 1000) : 0) <= 0 ||
+        read(probe->from, &told, sizeof(told)) != sizeof(told))
+        return false;
+    probe->told = told;
+    return probe->has_told = true;
+}
+
 /* Wait until each probe has its context, or has ended. */
 static void await_contexts(struct probe *probes, unsigned count)
 {
     uint64_t end_usec = daemon_now_usec() + MAKE_USEC;
-    for (unsigned i = 0; i < count; i++) {
-        struct pollfd wanted = {.fd = probes[i].from, .events = POLLIN};
-        uint64_t now = daemon_now_usec();
-        probes[i].is_ready =
-            probes[i].pid && poll(&wanted, 1, now < end_usec ? (int)((end_usec - now) / 1000) : 0) > 0 &&
-            read(probes[i].from, &probes[i].told, sizeof(struct told)) == sizeof(struct told);
-    }
+    for (unsigned i = 0; i < count; i++)
+        probes[i].is_ready = hear(&probes[i], end_usec) && hear(&probes[i], end_usec);
 }
 
 static bool ends_within(pid_t pid, uint64_t usec)
@@ -200,14 +215,6 @@ static bool ends_within(pid_t pid, uint64_t usec)
     return true;
 }
 
-/* What a probe that has ended said last: before it gave up its context it has looked closer. */
-static void take_last_words(struct daemon *daemon, const struct probe *probe)
-{
-    uint32_t traits;
-    if (probe->is_ready && read(probe->from, &traits, sizeof(traits)) == sizeof(traits))
-        gpu_take_traits(&daemon->gpus[probe->gpu], traits);
-}
-
 /* A process that hangs inside the kernel does not die of SIGKILL: the daemon goes on without it. */
 static void end_probe(struct daemon *daemon, struct probe *probe)
 {
@@ -215,7 +222,8 @@ static void end_probe(struct daemon *daemon, struct probe *probe)
         return;
     close(probe->to);
     if (ends_within(probe->pid, END_USEC)) {
-        take_last_words(daemon, probe);
+        if (probe->is_ready && hear(probe, 0)) /* it has looked closer before it gave up its context */
+            gpu_take_traits(&daemon->gpus[probe->gpu], probe->told.traits);
     } else {
         kill(probe->pid, SIGKILL);
         if (!ends_within(probe->pid, KILLED_USEC))
@@ -324,10 +332,10 @@ int context_probe_start(struct daemon *daemon, struct error *error)
     }
     await_contexts(probes, count);
     for (unsigned i = 0; i < count; i++) {
-        if (probes[i].is_ready) {
+        if (probes[i].has_told)
             learn_size(daemon, &probes[i]);
+        if (probes[i].is_ready)
             learn_cost(daemon, &probes[i]);
-        }
         end_probe(daemon, &probes[i]);
     }
     tell_traits(daemon);

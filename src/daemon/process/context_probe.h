@@ -1,8 +1,8 @@
 /* context_probe.h - finds out what a context costs on each GPU, how large the GPU is for programs and what traits it has,
  * before a quota needs it.
  *
- * probe   a process of ours that makes a context on one GPU, says how much memory CUDA tells it the GPU has and which traits
- *         the driver's attributes show, and when its input ends tries what only memory can tell, says that and ends
+ * probe   a process of ours that says how much memory CUDA tells it the GPU has and which traits the driver's attributes show,
+ *         makes a context there, and when its input ends tries what only memory can tell, says that and ends
  *
  * The daemon starts a probe for each GPU of which it does not know all, looks at what NVML shows for the probe, and ends it.
  * So the first program of a session meets the same quota as the second. Where NVML has no figure for the process, the
