@@ -40,6 +40,22 @@ static void add(struct command *command, const char *word)
         command->words[command->count++] = word;
 }
 
+/* gpuslice refuses a session whose memory could not leave (docs/machines.md): then there is nothing to check. */
+static void require_that_memory_leaves(void)
+{
+    int is_integrated, has_vmm;
+    const char *reason = driver_open(DRIVER_BY_DLSYM);
+    if (reason)
+        fail_and_end("no driver: %s", reason);
+    must(cuInit(0));
+    must(cuDeviceGetAttribute(&is_integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED, 0));
+    must(cuDeviceGetAttribute(&has_vmm, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    if (is_integrated)
+        not_run("no memory leaves this GPU, which shares the host's memory");
+    if (!has_vmm)
+        not_run("no memory leaves this GPU, which has no virtual memory management");
+}
+
 static void begin_command(struct command *command, struct part_place place, const char *name)
 {
     struct error error;
@@ -52,6 +68,8 @@ static void begin_command(struct command *command, struct part_place place, cons
             fail_and_end("%s", error.message);
         return;
     }
+    if (place.moves)
+        require_that_memory_leaves();
     find_program("gpuslice", command->gpuslice);
     add(command, command->gpuslice);
     add(command, "run");

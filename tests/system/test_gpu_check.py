@@ -465,6 +465,15 @@ def test_a_gpu_whose_memory_nvml_does_not_tell_is_named_as_one(gpu_check):
     assert rows["nvml-latency"]["reasons"] == ["NVML does not tell what this GPU has, as where it shares the host's memory"]
 
 
+@pytest.mark.parametrize("setting, why", [("FAKECUDA_VMM=0", "has no virtual memory management"),
+                                          ("FAKECUDA_NVML_NO_MEMORY=1", "shares the host's memory")])
+def test_what_is_about_memory_that_leaves_is_not_run_where_none_can(gpu_check, setting, why):
+    """Docs say that such sessions are refused there, so nothing has failed."""
+    status, rows = gpu_check.only("moves", "moves-training", "quota-exact", **dict([setting.split("=")]))
+    assert status == 0 and outcomes(rows) == {"moves": "not run", "moves-training": "not run", "quota-exact": "passed"}
+    assert rows["moves"]["reasons"] == rows["moves-training"]["reasons"] == [f"no memory leaves this GPU, which {why}"]
+
+
 @pytest.mark.parametrize("number, mode", [("3", "EXCLUSIVE_PROCESS"), ("2", "PROHIBITED")])
 def test_a_compute_mode_in_which_nobody_shares_ends_the_run_at_once(gpu_check, number, mode):
     begin = time.monotonic()
