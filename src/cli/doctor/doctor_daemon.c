@@ -221,7 +221,7 @@ void doctor_kind(const struct doctor *doctor, struct doctor_finding *finding)
     const json_t *gpu, *trait;
     char text[DOCTOR_TEXT_BYTES - 64] = "";
     size_t i, j;
-    if (daemon_is_silent(doctor, finding))
+    if (!is_wsl(doctor) && daemon_is_silent(doctor, finding))
         return;
     json_array_foreach(doctor->gpus, i, gpu)
     {
