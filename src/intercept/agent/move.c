@@ -308,6 +308,8 @@ static enum wire_move result_of(int result)
 {
     if (result == 0)
         return WIRE_MOVE_DONE;
+    if (result == -EBUSY)
+        return WIRE_MOVE_BUSY;
     return result == -ENOMEM ? WIRE_MOVE_NO_ROOM : WIRE_MOVE_FAILED;
 }
 

@@ -1,40 +1,15 @@
 #include "intercept/memory/contexts.h"
-#include "intercept/resolve/guard.h"
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/code_room.h"
+#include "intercept/memory/context_locks.h"
 #include "intercept/memory/engine/choose.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
-
-void context_lock(uint32_t gpu)
-{
-    guard_lock(&memory_area()->context_locks[gpu]);
-}
-
-void context_unlock(uint32_t gpu)
-{
-    guard_unlock(&memory_area()->context_locks[gpu]);
-}
-
-uint32_t context_lock_all(void)
-{
-    uint32_t count = session_slot()->ledger.policy->gpu_count;
-    count = count < LEDGER_GPUS ? count : LEDGER_GPUS;
-    for (uint32_t gpu = 0; gpu < count; gpu++)
-        context_lock(gpu);
-    return count;
-}
-
-void context_unlock_all(uint32_t count)
-{
-    while (count--)
-        context_unlock(count);
-}
 
 /* About what a context takes, for a context whose cost is not known yet. */
 #define UNKNOWN_COST_BYTES (UINT64_C(512) << 20)
@@ -411,7 +386,7 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     return result;
 }
 
-CUresult context_release(enum release_way way, uint64_t key)
+static CUresult release(enum release_way way, uint64_t key)
 {
     struct record record;
     bool is_green = way == RELEASE_cuGreenCtxDestroy;
@@ -435,6 +410,14 @@ CUresult context_release(enum release_way way, uint64_t key)
     CUresult result = destroy_green((CUgreenCtx)(uintptr_t)key, &record);
     context_unlock(record.gpu);
     session_forget();
+    return result;
+}
+
+CUresult context_release(enum release_way way, uint64_t key)
+{
+    CUresult result = release(way, key);
+    if (engine_of_process()->contexts_ended)
+        engine_of_process()->contexts_ended();
     return result;
 }
 

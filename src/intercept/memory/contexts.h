@@ -21,10 +21,3 @@ void context_attached(CUcontext context);
 
 /* The device of a context, or of the current one (NULL). False if there is no such context. */
 bool context_device(CUcontext context, CUdevice *device);
-
-void context_lock(uint32_t gpu);
-void context_unlock(uint32_t gpu);
-
-/* The locks of all GPUs that the session has by now. Returns how many GPUs these are, for context_unlock_all(). */
-uint32_t context_lock_all(void);
-void context_unlock_all(uint32_t count);

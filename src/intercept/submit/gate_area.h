@@ -314,6 +314,9 @@ struct gate {
     atomic_bool only_bounds;
     /* The program has put a function of the host into a stream. */
     atomic_bool has_host_functions;
+    /* How often other threads' own default streams were taken for done since the legacy stream was: nobody promises that its
+     * query sees them. And how many of these times are proven since, by asking for a whole context. */
+    _Atomic uint64_t doubts, proven_doubts;
     /* Not 0: in one of the last PARALLEL_TAKES calls of in_flight_take_done(), several streams had work. */
     _Atomic uint16_t parallel;
     /* The least chance with which a stream's calls were measured then, of IN_FLIGHT_CHANCES: all streams' calls are in a slice

@@ -122,6 +122,19 @@ bool in_flight_is_finished(struct gate *gate);
  * how many of these have more than copies from or to the host. */
 uint32_t in_flight_streams(struct gate *gate, uint32_t most, uint32_t *computing);
 
+/* Whether all is done, and known by more than the legacy stream's word for other threads' own default streams. */
+bool in_flight_is_surely_finished(void);
+/* How often that word was taken. And: all that was done when it had been taken so often is surely done. */
+uint64_t in_flight_doubts(void);
+void in_flight_note_proof(uint64_t doubts);
+
+/* Whether a capture is open. */
+bool in_flight_has_captures(void);
+/* Have `record` put an event behind all that the context was given, while no capture is open and none can begin.
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: one is open. CUDA_ERROR_NOT_SUPPORTED: one may be, in a process without a gate. */
+CUresult in_flight_follow_context(CUcontext context, CUevent event,
+                                  CUresult (*record)(CUcontext context, CUevent event));
+
 /* About how long the work in flight should still take; UINT64_MAX: unknown. */
 uint64_t in_flight_left_ns(struct gate *gate);
 

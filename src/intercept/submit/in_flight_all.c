@@ -126,6 +126,49 @@ bool in_flight_is_finished(struct gate *gate)
     return in_flight_streams(gate, 1, &computing) == 0;
 }
 
+bool in_flight_is_surely_finished(void)
+{
+    struct gate *gate = gate_of();
+    return gate && in_flight_is_finished(gate) &&
+           in_flight_doubts() == atomic_load_explicit(&gate->proven_doubts, memory_order_relaxed);
+}
+
+uint64_t in_flight_doubts(void)
+{
+    const struct gate *gate = gate_of();
+    return gate ? atomic_load_explicit(&gate->doubts, memory_order_acquire) : 0;
+}
+
+void in_flight_note_proof(uint64_t doubts)
+{
+    struct gate *gate = gate_of();
+    if (!gate)
+        return;
+    guard_lock(&gate->lock);
+    if (atomic_load_explicit(&gate->proven_doubts, memory_order_relaxed) < doubts)
+        atomic_store_explicit(&gate->proven_doubts, doubts, memory_order_relaxed);
+    guard_unlock(&gate->lock);
+}
+
+bool in_flight_has_captures(void)
+{
+    const struct gate *gate = gate_of();
+    return gate && atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0;
+}
+
+CUresult in_flight_follow_context(CUcontext context, CUevent event,
+                                  CUresult (*record)(CUcontext context, CUevent event))
+{
+    struct gate *gate = gate_of();
+    if (!gate)
+        return own_calls_has_captured() ? CUDA_ERROR_NOT_SUPPORTED : record(context, event);
+    guard_lock(&gate->lock); /* gate_capture_begin() */
+    CUresult result =
+        in_flight_has_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : record(context, event);
+    guard_unlock(&gate->lock);
+    return result;
+}
+
 uint64_t in_flight_left_ns(struct gate *gate)
 {
     uint64_t most_ns = 0, now_ns = monotonic_ns();

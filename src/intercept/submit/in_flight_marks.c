@@ -351,14 +351,17 @@ static CUstream stream_to_ask(const struct in_flight_entry *entry)
 }
 
 /* Whether what was submitted is done, if no mark stands behind all of it. */
-static bool is_reached(const struct gate *gate, const struct in_flight_entry *entry)
+static bool is_reached(struct gate *gate, const struct in_flight_entry *entry)
 {
     CUstream stream = stream_to_ask(entry);
     if (in_flight_entry_is_followed(entry))
         return real(cuEventQuery)(entry->last) != CUDA_ERROR_NOT_READY;
     if (atomic_load_explicit(&gate->captures, memory_order_relaxed) || !real(cuStreamQuery))
         return false; /* asking might invalidate a capture */
-    return !stream || real(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY;
+    bool is_done = !stream || real(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY;
+    if (is_done && stream != atomic_load_explicit(&entry->stream, memory_order_relaxed))
+        atomic_fetch_add_explicit(&gate->doubts, 1, memory_order_release); /* in_flight_doubts() */
+    return is_done;
 }
 
 /* Under both locks, in the entry's context. */

@@ -85,6 +85,8 @@ struct engine {
     void (*meet_context)(CUcontext context);
     /* The context is gone, and so are the records of all that belonged to it. NULL: nothing needs to be done. */
     void (*forget_context)(CUcontext context);
+    /* Contexts may have gone, and the locks that keep contexts alive are free again. NULL: nothing needs to be done. */
+    void (*contexts_ended)(void);
     /* Whether the engine put physical memory there that the program does not know of. NULL: it never does. */
     bool (*has_physical_memory)(CUdeviceptr address);
     CUresult (*address_range)(CUdeviceptr *base, size_t *bytes, CUdeviceptr address);

@@ -65,6 +65,7 @@ struct extent *extents_add(struct extents *extents, const struct extent *extent)
         return NULL;
     *place = *extent;
     place->is_used = true;
+    place->number = ++extents->made;
     place->next = place->previous = 0;
     place->free_blocks = extent->is_shared ? EXTENT_BLOCKS : 0;
     extents->spare = next_spare;

@@ -43,6 +43,10 @@ struct extent {
     uint32_t pool; /* number of the pool whose addresses these are (swap_pool.h); 0: the extent has its own */
     /* There is physical memory mapped behind it. */
     bool is_resident;
+    /* Not 0: it is dying, and this many extents had begun to (dying.h). Of an allocation in pieces the first one says so. */
+    uint64_t died;
+    /* No other extent of this process ever has the same. */
+    uint64_t number;
     /* Another process or device holds the physical memory too, or may look at it where it is: it stays on the card.
      * And how often it was pinned, by why. */
     bool is_pinned;
@@ -93,6 +97,7 @@ struct extents {
     uint32_t end;         /* places from here on were never used */
     uint32_t spare;       /* index + 1 of an unused place before that, the first of a list; 0: none */
     uint32_t shared;      /* index + 1 of a shared extent, the first of a list; 0: none */
+    uint64_t made;        /* how many there were in all */
     struct ranges by_address;
 };
 

@@ -29,5 +29,11 @@ void import_unmap(const struct swap_import *import, uint64_t bytes);
 /* Enter what was mapped. False: there is no room for more, and it is unmapped. Takes the lock. */
 bool import_enter(const struct swap_import *made);
 
-/* Nobody here has it open any more. */
+/* The devices that reach it: a bit for each, by ordinal. */
+static inline uint64_t import_devices(const struct swap_import *import)
+{
+    return UINT64_C(1) << import->device;
+}
+
+/* Nobody here has it open any more, and no work uses it. */
 void import_end(struct swap_import *import);

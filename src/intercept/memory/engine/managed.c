@@ -5,6 +5,7 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/context_locks.h"
 #include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/as_driver.h"
 #include "intercept/memory/engine/unmovable.h"

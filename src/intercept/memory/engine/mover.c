@@ -92,6 +92,8 @@ static int end_move(CUresult result)
     is_moving = false;
     if (result == CUDA_SUCCESS)
         return 0;
+    if (result == CUDA_ERROR_NOT_READY)
+        return -EBUSY;
     return result == CUDA_ERROR_OUT_OF_MEMORY ? -ENOMEM : -EIO;
 }
 

@@ -1,5 +1,5 @@
 /* page_lock.c - page-locks the arena in the background (swap_move.h). */
-#include "intercept/memory/contexts.h"
+#include "intercept/memory/context_locks.h"
 #include "intercept/memory/engine/state.h"
 #include "intercept/memory/engine/swap_move.h"
 #include "intercept/resolve/guard.h"

@@ -4,6 +4,7 @@
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
+#include "intercept/submit/in_flight.h"
 
 static struct swap_pools *state(void)
 {
@@ -77,17 +78,35 @@ static CUresult record(const struct stream *stream, CUevent event)
                                  : real(cuEventRecord)(event, stream->handle);
 }
 
-CUresult orders_begin(const struct stream *stream, struct order *order)
+/* An order that has an event, behind which nothing stands yet. `stream`: the number of the stream; 0: none. */
+static CUresult make(CUcontext context, uint64_t stream, struct order *order)
 {
     guard_lock(&swap_state()->lock);
-    CUevent event = kept_event(stream->context);
-    *order =
-        (struct order){.context = stream->context, .stream = stream->number, .number = ++state()->orders};
+    CUevent event = kept_event(context);
+    *order = (struct order){.context = context, .stream = stream, .number = ++state()->orders};
     guard_unlock(&swap_state()->lock);
-    if (!event && !(event = new_event(stream->context)))
+    if (!event && !(event = new_event(context)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     order->event = event;
-    return record(stream, event);
+    return CUDA_SUCCESS;
+}
+
+CUresult orders_begin(const struct stream *stream, struct order *order)
+{
+    CUresult result = make(stream->context, stream->number, order);
+    return result == CUDA_SUCCESS ? record(stream, order->event) : result;
+}
+
+CUresult orders_begin_all(CUcontext context, orders_recorder *record_all, struct order *order)
+{
+    CUresult result = make(context, 0, order);
+    if (result == CUDA_SUCCESS)
+        result = in_flight_follow_context(context, order->event, record_all);
+    if (result != CUDA_SUCCESS) {
+        orders_drop(order);
+        order->event = NULL;
+    }
+    return result;
 }
 
 void orders_drop(const struct order *order)

@@ -19,6 +19,10 @@ CUresult orders_find_stream(struct stream *stream, CUstream handle, bool is_per_
 /* Make an order of the work that the stream has been given up to now. Like the driver's own calls in a stream's
  * order, it fails where a capture forbids it. */
 CUresult orders_begin(const struct stream *stream, struct order *order);
+/* Make an order of all the work that the context has been given up to now, by a function that records the event behind
+ * it. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without an order: a capture is open, and was left alone. */
+typedef CUresult orders_recorder(CUcontext context, CUevent event);
+CUresult orders_begin_all(CUcontext context, orders_recorder *record, struct order *order);
 /* Drop an order that no block has. */
 void orders_drop(const struct order *order);
 

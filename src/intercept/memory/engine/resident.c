@@ -18,6 +18,14 @@ static unsigned access_of_peer(const struct extent *extent, int peer)
     return swap_state()->open_to[extent->device] >> peer & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
 }
 
+uint64_t extent_devices(const struct extent *extent)
+{
+    uint64_t devices = UINT64_C(1) << extent->device;
+    for (int peer = 0; peer < (int)LEDGER_GPUS; peer++)
+        devices |= access_of_peer(extent, peer) ? UINT64_C(1) << peer : 0;
+    return devices;
+}
+
 CUresult extent_open_to_peers(const struct extent *extent)
 {
     CUresult result = CUDA_SUCCESS;
@@ -244,6 +252,7 @@ static void end_unmapped(struct extent *extent)
         descriptors_remove(extent->handed_out_as);
     extent_give_up_place(extent);
     swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
+    swap_state()->dying_count -= extent->died != 0;
     extents_remove(&swap_state()->extents, extent);
 }
 

@@ -28,6 +28,9 @@ bool extents_are_for_rdma(CUdevice device);
 /* Give access to the peers that may have it (cuCtxEnablePeerAccess, cuMemPoolSetAccess). */
 CUresult extent_open_to_peers(const struct extent *extent);
 
+/* The devices that may reach the extent: a bit for each, by ordinal. */
+uint64_t extent_devices(const struct extent *extent);
+
 /* Add an extent to the sums of bytes, as it is now; or take it out of them. */
 void extent_count(const struct extent *extent, bool is_there);
 

@@ -100,8 +100,10 @@ struct swap {
     struct extents extents;
     /* Where a small allocation found room last; may be NULL, or not in use any more. */
     struct extent *had_room;
-    /* How many shared extents are empty. */
-    uint32_t empty_count;
+    /* How many shared extents are empty; and how many extents are dying (dying.h). */
+    uint32_t empty_count, dying_count;
+    /* How many extents ever began to die; and how many contexts have gone. */
+    uint64_t deaths, contexts_gone;
     struct arena arena;
     struct program program;
     struct swap_pools pools;

@@ -3,7 +3,9 @@
 #include "base/check.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/as_driver.h"
+#include "intercept/memory/engine/dying.h"
 #include "intercept/memory/engine/mover.h"
+#include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_answers.h"
 #include "intercept/memory/engine/swap_ipc.h"
@@ -59,7 +61,7 @@ static void swap_open_to_peer(CUdevice device, CUdevice peer)
 
 static uint64_t take_from(struct extent *extent, CUcontext context, uint64_t bytes)
 {
-    if (!extent || !extent->is_used || !extent->is_shared || extent->context != context)
+    if (!extent || !extent->is_used || !extent->is_shared || extent->died || extent->context != context)
         return 0;
     bool was_empty = extent_is_empty(extent);
     uint64_t address = extent_take(extent, bytes);
@@ -107,7 +109,7 @@ static CUresult take(CUcontext context, uint64_t bytes, CUdeviceptr *address)
 
 /* --- Allocating and freeing ------------------------------------------------------------------------ */
 
-static CUresult swap_allocate(const struct allocation *wanted, CUcontext context)
+static CUresult allocate_once(const struct allocation *wanted, CUcontext context)
 {
     const struct alloc_row *row = &alloc_rows[wanted->way];
     uint64_t bytes = wanted->bytes;
@@ -134,20 +136,19 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
     return result;
 }
 
-static CUresult synchronize(CUcontext context)
+/* What is dying, or empty, takes room until it ends. */
+static CUresult swap_allocate(const struct allocation *wanted, CUcontext context)
 {
-    struct own_calls calls;
-    if (!own_calls_begin(&calls, context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    CUresult result = real(cuCtxSynchronize)();
-    own_calls_end(&calls);
-    return result;
+    CUresult result = allocate_once(wanted, context);
+    return result == CUDA_ERROR_OUT_OF_MEMORY && dying_end_all(true, QUIET_PATIENCE_NS)
+               ? allocate_once(wanted, context)
+               : result;
 }
 
-/* The driver's own free waits for the work that may use the memory, and refuses in some captures. Freeing something
- * else in the same context does the same, so that is what this does. If the card has no room even for that, it waits
- * for the context. */
-static CUresult wait_as_free_does(CUcontext context)
+/* A small free is to the program what it is without us: it waits, or refuses in a capture, as the driver's free of
+ * something else does in the same context. Nothing is unmapped by it, so nothing rests on that. If the card has no room
+ * even for that, it waits. */
+static CUresult wait_as_free_does(CUcontext context, uint64_t devices)
 {
     CUdeviceptr other;
     if (!own_calls_push(context))
@@ -156,19 +157,35 @@ static CUresult wait_as_free_does(CUcontext context)
     if (result == CUDA_SUCCESS)
         result = real(cuMemFree_v2)(other);
     own_calls_pop();
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? synchronize(context) : result;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = quiet_wait(devices, context, QUIET_PATIENCE_NS);
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
 
-/* One empty extent is kept, since programs that free small memory allocate it again. */
-static CUresult give_back(struct extent *extent, uint64_t address)
+/* Whether any piece from this one on is on the card. */
+static bool is_on_card(const struct extent *extent)
 {
-    if (!extent->is_shared)
-        return extent_end(extent);
+    for (; extent; extent = extents_next_piece(&swap_state()->extents, extent))
+        if (extent->is_resident)
+            return true;
+    return false;
+}
+
+/* Take an allocation from the program. An extent without any is to end, `*dying`; but one empty extent is kept, since
+ * programs that free small memory allocate it again. Of what is freed in a stream's order the program says that no
+ * other work uses it, and the stream was waited for. */
+static CUresult take_back(enum release_way way, uint64_t address, struct dying *dying)
+{
+    struct extent *extent = extents_find(&swap_state()->extents, address);
+    *dying = (struct dying){0};
+    if (!extent || extent->died || !extent_has(extent, address))
+        return CUDA_ERROR_INVALID_VALUE;
     extent_give_back(extent, address);
-    if (!extent_is_empty(extent))
+    if (extent->is_shared && (!extent_is_empty(extent) || !swap_state()->empty_count++))
         return CUDA_SUCCESS;
-    if (swap_state()->empty_count++)
-        extent_end(extent); /* if the driver refuses, the extent is used again */
+    if (!is_on_card(extent) || (way != RELEASE_cuMemFree_v2 && !extent->is_shared))
+        return extent_end(extent);
+    dying_begin(extent, dying);
     return CUDA_SUCCESS;
 }
 
@@ -183,12 +200,21 @@ static CUresult free_of_pool(enum release_way way, uint64_t key, CUstream stream
     if (result == CUDA_SUCCESS)
         result = real(cuCtxGetCurrent)(&current);
     if (result == CUDA_SUCCESS)
-        result = swap_state()->is_evicted ? charge_capture_forbids() : wait_as_free_does(current);
+        result = swap_state()->is_evicted ? charge_capture_forbids()
+                                          : wait_as_free_does(current, UINT64_C(1) << device);
     return result == CUDA_SUCCESS ? swap_pool_free(way, key, stream) : result;
 }
 
-/* Wait as the driver's own free does. cuMemFree does so only if a living context is current. */
-static CUresult wait_before_free(enum release_way way, CUstream stream, CUcontext context, bool is_resident)
+/* What the program frees. */
+struct freed {
+    bool is_ours, is_small, is_on_card;
+    CUcontext context;
+    uint64_t devices;
+};
+
+/* Wait as the driver's own free does. cuMemFree does so only if a living context is current. What is not small waits
+ * until it may be unmapped. */
+static CUresult wait_before_free(enum release_way way, CUstream stream, const struct freed *freed)
 {
     CUdevice current;
     if (way != RELEASE_cuMemFree_v2)
@@ -196,16 +222,34 @@ static CUresult wait_before_free(enum release_way way, CUstream stream, CUcontex
     CUresult result = real(cuCtxGetDevice)(&current);
     if (result != CUDA_SUCCESS)
         return result;
-    return is_resident ? wait_as_free_does(context) : charge_capture_forbids();
+    return freed->is_small && freed->is_on_card ? wait_as_free_does(freed->context, freed->devices)
+                                                : charge_capture_forbids();
 }
 
-/* Whether any piece from this one on is on the card. */
-static bool is_on_card(const struct extent *extent)
+static struct freed find_freed(uint64_t address)
 {
-    for (; extent; extent = extents_next_piece(&swap_state()->extents, extent))
-        if (extent->is_resident)
-            return true;
-    return false;
+    struct freed freed = {0};
+    guard_lock(&swap_state()->lock);
+    const struct extent *extent = extents_find(&swap_state()->extents, address);
+    if (extent && !extent->pool && !extent->died && extent_has(extent, address))
+        freed = (struct freed){.is_ours = true,
+                               .is_small = extent->is_shared,
+                               .is_on_card = is_on_card(extent),
+                               .context = extent->context,
+                               .devices = extent_devices(extent)};
+    guard_unlock(&swap_state()->lock);
+    return freed;
+}
+
+static CUresult free_ours(enum release_way way, uint64_t address, bool is_small)
+{
+    struct dying dying;
+    guard_lock(&swap_state()->lock);
+    CUresult result = take_back(way, address, &dying);
+    guard_unlock(&swap_state()->lock);
+    if (result == CUDA_SUCCESS && dying.number)
+        result = dying_end(&dying, is_small ? 0 : QUIET_PATIENCE_NS);
+    return is_small && dying.number ? CUDA_SUCCESS : result; /* an empty extent that stays is used again */
 }
 
 static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream)
@@ -216,28 +260,17 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
         return swap_ipc_close(key);
     if (release_rows[way].record != RECORD_POINTER)
         return plain_release(way, key, stream);
-    guard_lock(&swap_state()->lock);
-    struct extent *extent = extents_find(&swap_state()->extents, key);
-    bool is_ours = extent && !extent->pool && extent_has(extent, key);
-    bool is_resident = is_ours && is_on_card(extent);
-    CUcontext context = is_ours ? extent->context : NULL;
-    guard_unlock(&swap_state()->lock);
-    bool is_pools = !is_ours && swap_pool_has(key);
-    if (!is_ours && !is_pools && swap_pool_is_imported(key))
+    struct freed freed = find_freed(key);
+    bool is_pools = !freed.is_ours && swap_pool_has(key);
+    if (!freed.is_ours && !is_pools && swap_pool_is_imported(key))
         return swap_pool_free_imported(way, key, stream);
-    if ((!is_ours && !is_pools) || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
+    if ((!freed.is_ours && !is_pools) || (way != RELEASE_cuMemFree_v2 && as_driver_is_captured(way, stream)))
         /* In a capture, the driver refuses to free what no graph has allocated. */
         return plain_release(way, key, stream);
     if (is_pools)
         return free_of_pool(way, key, stream);
-    CUresult result = wait_before_free(way, stream, context, is_resident);
-    if (result != CUDA_SUCCESS)
-        return result;
-    guard_lock(&swap_state()->lock);
-    extent = extents_find(&swap_state()->extents, key);
-    result = extent ? give_back(extent, key) : CUDA_ERROR_INVALID_VALUE;
-    guard_unlock(&swap_state()->lock);
-    return result;
+    CUresult result = wait_before_free(way, stream, &freed);
+    return result == CUDA_SUCCESS ? free_ours(way, key, freed.is_small) : result;
 }
 
 /* Make the tools that move memory in this context; tools.h says why so early. If the card has no room for them, they
@@ -254,18 +287,41 @@ static void swap_meet_context(CUcontext context)
     own_calls_end(&calls);
 }
 
+/* Whether a context that lives may reach the extent. */
+static bool is_reached(const struct extent *extent)
+{
+    const struct swap_tools *tools = swap_state()->tools;
+    for (unsigned i = 0; tools && i < SWAP_CONTEXTS_MAX; i++)
+        if (tools[i].context && extent_devices(extent) >> tools[i].device & 1)
+            return true;
+    return false;
+}
+
 static void swap_forget_context(CUcontext context)
 {
     struct extents *extents = &swap_state()->extents;
+    struct dying dying;
     guard_lock(&swap_state()->lock);
-    for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
-        if (extent->context == context && !extent->bytes_before)
-            extent_end(extent);
-    arena_forget_context(&swap_state()->arena, context);
+    swap_state()->contexts_gone++;
     tools_forget_context(context);
+    for (struct extent *extent = extents_next(extents, NULL); extent;
+         extent = extents_next(extents, extent)) {
+        if (extent->context != context || extent->bytes_before)
+            continue;
+        if (!is_on_card(extent) || !is_reached(extent))
+            extent_end(extent);
+        else if (!extent->died)
+            dying_begin(extent, &dying); /* swap_contexts_ended() */
+    }
+    arena_forget_context(&swap_state()->arena, context);
     swap_pool_forget_context(context);
     swap_ipc_forget_context(context);
     guard_unlock(&swap_state()->lock);
+}
+
+static void swap_contexts_ended(void)
+{
+    dying_end_all(false, 0);
 }
 
 const struct engine engine_swap = {
@@ -274,6 +330,7 @@ const struct engine engine_swap = {
     .release = swap_release,
     .meet_context = swap_meet_context,
     .forget_context = swap_forget_context,
+    .contexts_ended = swap_contexts_ended,
     .has_physical_memory = swap_has_physical_memory,
     .address_range = swap_address_range,
     .pointer_attribute = swap_pointer_attribute,

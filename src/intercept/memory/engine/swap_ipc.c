@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/hand_over.h"
+#include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_program.h"
 #include "intercept/resolve/guard.h"
@@ -179,23 +180,21 @@ CUresult swap_ipc_open(const struct allocation *wanted)
     return opened ? CUDA_SUCCESS : open_anew(&handle, context, device, wanted->got);
 }
 
+/* Memory that work may still use after all patience stays mapped, as long as the process. */
 CUresult swap_ipc_close(CUdeviceptr address)
 {
-    struct own_calls calls;
     guard_lock(&swap_state()->lock);
     const struct swap_import *found = import_find(address);
     CUcontext context = found && found->base == address ? found->context : NULL;
+    uint64_t devices = context ? import_devices(found) : 0;
     guard_unlock(&swap_state()->lock);
     if (!context)
         return plain_release(RELEASE_cuIpcCloseMemHandle, address, NULL);
-    if (own_calls_begin(&calls, context)) { /* like the driver, wait for the work that may use the memory */
-        real(cuCtxSynchronize)();
-        own_calls_end(&calls);
-    }
+    bool is_quiet = quiet_wait(devices, NULL, QUIET_PATIENCE_NS) == CUDA_SUCCESS;
     guard_lock(&swap_state()->lock);
     struct swap_import *import = import_find(address);
     bool is_open = import && import->base == address;
-    if (is_open && --import->count == 0)
+    if (is_open && --import->count == 0 && is_quiet)
         import_end(import);
     guard_unlock(&swap_state()->lock);
     return is_open ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -2,8 +2,10 @@
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/dying.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/move.h"
+#include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/resolve/guard.h"
@@ -289,10 +291,11 @@ static const struct direction out = {.is_to_move = leaves_now,
                                      .submit = submit_out,
                                      .finish = finish_out};
 
-/* End the shared extents that were kept although they are empty. */
+/* End what is dying, and the shared extents that were kept although they are empty. */
 static void end_empty_ones(struct move *move)
 {
     struct extents *extents = &move->swap->extents;
+    dying_end_drained();
     for (struct extent *extent = extents_next_shared(extents, NULL), *next; extent; extent = next) {
         next = extents_next_shared(extents, extent);
         if (extent_is_empty(extent))
@@ -385,6 +388,9 @@ static CUresult evict(struct move *move)
     return result == CUDA_SUCCESS && room == ROOM_FOR_SOME ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
+/* How long work may go on that the drain has not seen (quiet_is_drained()). */
+#define DRAINED_PATIENCE_NS UINT64_C(100000000)
+
 /* --- Called from other files ----------------------------------------------------------------------- */
 
 CUresult swap_evict(void (*progress)(void))
@@ -392,6 +398,8 @@ CUresult swap_evict(void (*progress)(void))
     struct swap *swap = swap_state();
     struct move move;
     CUresult result = CUDA_SUCCESS;
+    if (!quiet_is_drained(DRAINED_PATIENCE_NS))
+        return CUDA_ERROR_NOT_READY;
     move_lock_all(swap);
     if (!swap->is_evicted || atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed)) {
         begin(&move, progress);

@@ -19,7 +19,8 @@ struct swap_bytes swap_bytes(void);
 /* Take all that moves off the card; bring all back. The caller makes sure that nothing uses the memory meanwhile, and
  * that nothing is submitted before it is back. `progress` is called from time to time. Returns CUDA_SUCCESS, or what
  * went wrong. CUDA_ERROR_OUT_OF_MEMORY: an arena that others fill had room for some of the memory, which is away now, or
- * for none; call again when there is more. After any other failure what had moved is where it was before; if even moving
+ * for none; call again when there is more. CUDA_ERROR_NOT_READY: work goes on
+ * that the drain has not seen, and nothing has moved. After any other failure what had moved is where it was before; if even moving
  * it back fails, the process is evicted with some of its memory on the card. */
 CUresult swap_evict(void (*progress)(void));
 CUresult swap_restore(void (*progress)(void));

@@ -5,7 +5,9 @@
 #include "base/check.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/descriptors.h"
+#include "intercept/memory/engine/dying.h"
 #include "intercept/memory/engine/pool_orders.h"
+#include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_pool_share.h"
 #include "intercept/resolve/guard.h"
@@ -374,8 +376,8 @@ bool swap_pool_find(CUdeviceptr address, struct pool_place *place)
     return true;
 }
 
-/* Free in the order of a stream. For cuMemFree the caller has waited already. While the process is evicted, no work
- * uses the memory. */
+/* Free in the order of a stream. cuMemFree need not have waited, so then the memory is kept for as long as work of the
+ * current context goes on. While the process is evicted, no work uses the memory. */
 CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream handle)
 {
     struct order order = {0};
@@ -385,6 +387,8 @@ CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream hand
         result = orders_find_stream(&stream, handle, way == RELEASE_cuMemFreeAsync_ptsz);
         if (result == CUDA_SUCCESS)
             result = orders_begin(&stream, &order);
+    } else if (!swap_state()->is_evicted) {
+        quiet_order(&order);
     }
     guard_lock(&swap_state()->lock);
     struct block *block = result == CUDA_SUCCESS ? find_begin(address) : NULL;
@@ -501,6 +505,8 @@ static CUresult swap_pool_trim(CUmemoryPool handle, size_t keep_bytes)
 static void swap_pool_waited(void)
 {
     struct own_calls calls;
+    if (swap_state()->dying_count)
+        dying_end_all(false, 0);
     lock_for_own_calls(&calls);
     for (struct swap_pool *pool = first_pool(); pool < end_of_pools(); pool++) {
         uint64_t keep_bytes = pool->is_exported ? 0 : pool->threshold_bytes;

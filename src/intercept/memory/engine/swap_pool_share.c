@@ -6,6 +6,7 @@
 
 #include "intercept/memory/engine/as_driver.h"
 #include "intercept/memory/engine/hand_over.h"
+#include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/memory/engine/swap_program.h"
@@ -219,14 +220,21 @@ bool swap_pool_is_imported(CUdeviceptr address)
 /* Freeing in the order of a stream waits for the stream, as nothing else here unmaps memory later. */
 CUresult swap_pool_free_imported(enum release_way way, CUdeviceptr address, CUstream stream)
 {
-    CUresult result =
-        way == RELEASE_cuMemFree_v2 ? real(cuCtxSynchronize)() : as_driver_wait_for_stream(way, stream);
-    if (result != CUDA_SUCCESS)
-        return result;
     guard_lock(&swap_state()->lock);
     struct swap_import *import = find_begin(address);
-    if (import)
+    uint64_t devices = import ? import_devices(import) : 0;
+    guard_unlock(&swap_state()->lock);
+    CUresult result = way == RELEASE_cuMemFree_v2 ? quiet_wait(devices, NULL, QUIET_PATIENCE_NS)
+                                                  : as_driver_wait_for_stream(way, stream);
+    bool is_quiet = result != CUDA_ERROR_NOT_READY;
+    if (result != CUDA_SUCCESS && is_quiet)
+        return result;
+    guard_lock(&swap_state()->lock);
+    import = find_begin(address);
+    if (import && is_quiet)
         import_end(import);
+    else if (import)
+        import->count = 0; /* work may still use it: it stays mapped, as long as the process */
     guard_unlock(&swap_state()->lock);
     return import ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

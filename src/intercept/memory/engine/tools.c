@@ -47,6 +47,8 @@ CUresult tools_find(CUcontext current, struct swap_tools **tools)
     }
     if (!place)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!place->context && real(cuCtxGetDevice)(&place->device) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_CONTEXT;
     place->context = current;
     *tools = place;
     return make(place);

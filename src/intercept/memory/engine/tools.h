@@ -11,6 +11,7 @@
 
 struct swap_tools {
     CUcontext context; /* NULL: an unused place */
+    CUdevice device;   /* of the context */
     CUstream copies, digests;
     CUevent done[2];   /* a batch's copies are done; batches take turns (move.h) */
     CUfunction digest; /* the kernel of digests; NULL: not loaded yet (clean.h) */

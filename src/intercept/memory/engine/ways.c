@@ -1,6 +1,6 @@
 /* ways.c - finds the contexts whose extents move (move.h). */
 #include "intercept/memory/charge.h"
-#include "intercept/memory/contexts.h"
+#include "intercept/memory/context_locks.h"
 #include "intercept/memory/engine/move.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"

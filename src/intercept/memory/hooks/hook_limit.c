@@ -2,7 +2,7 @@
  * buffer of printf(), the stack of every thread that can be resident. What the driver's defaults take is part of what
  * a context costs. What a program adds is charged here, as long as the context lives. */
 #include "intercept/memory/charge.h"
-#include "intercept/memory/contexts.h"
+#include "intercept/memory/context_locks.h"
 #include "intercept/resolve/real.h"
 
 /* Bytes that each unit of a limit takes; 0: none, or not known. */

@@ -1168,8 +1168,7 @@ static void what_the_program_destroys_by_mistake_is_made_anew(void **state)
         /* It may have it as its own by now, and capture it. */
         if (round > 1) {
             assert_int_equal(real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-            assert_int_equal(real(cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_RELAXED),
-                             CUDA_SUCCESS);
+            assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
         }
         assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
         assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);

@@ -1,0 +1,30 @@
+#include "intercept/memory/context_locks.h"
+
+#include "intercept/memory/area.h"
+#include "intercept/resolve/guard.h"
+#include "intercept/session/session.h"
+
+void context_lock(uint32_t gpu)
+{
+    guard_lock(&memory_area()->context_locks[gpu]);
+}
+
+void context_unlock(uint32_t gpu)
+{
+    guard_unlock(&memory_area()->context_locks[gpu]);
+}
+
+uint32_t context_lock_all(void)
+{
+    uint32_t count = session_slot()->ledger.policy->gpu_count;
+    count = count < LEDGER_GPUS ? count : LEDGER_GPUS;
+    for (uint32_t gpu = 0; gpu < count; gpu++)
+        context_lock(gpu);
+    return count;
+}
+
+void context_unlock_all(uint32_t count)
+{
+    while (count--)
+        context_unlock(count);
+}
