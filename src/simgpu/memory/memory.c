@@ -445,8 +445,11 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
     *value = 0;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *value = (uint64_t)(uintptr_t)allocation->context;
-        return allocation->context != NULL;
+        /* CUDA programming guide, stream-ordered allocator: memory of a pool goes with no context (seen as
+         * INVALID_VALUE: rapidsai/kvikio, pull request 189). */
+        if (allocation->kind != MEMORY_POOL)
+            *value = (uint64_t)(uintptr_t)allocation->context;
+        return *value != 0;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *value = is_host(allocation) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         return true;

@@ -47,6 +47,8 @@ struct extent {
     uint64_t died;
     /* No other extent of this process ever has the same. */
     uint64_t number;
+    /* Of a shared extent: some of its allocations have numbers (struct swap: `small`). */
+    bool has_numbers;
     /* Another process or device holds the physical memory too, or may look at it where it is: it stays on the card.
      * And how often it was pinned, by why. */
     bool is_pinned;

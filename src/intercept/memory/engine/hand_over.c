@@ -56,9 +56,10 @@ bool import_enter(const struct swap_import *made)
 {
     guard_lock(&swap_state()->lock);
     struct swap_import *place = new_import();
-    if (place)
+    if (place) {
         *place = *made;
-    else
+        place->allocation = ++swap_state()->imports.made;
+    } else
         import_unmap(made, made->mapped_bytes);
     guard_unlock(&swap_state()->lock);
     return place != NULL;

@@ -63,6 +63,7 @@ bool mapping_add(struct extent *extent, uint64_t address, uint64_t bytes)
     all->spare = next_spare;
     *mapping = (struct mapping){.address = address,
                                 .bytes = bytes,
+                                .number = ++all->mapped,
                                 .extent = (uint32_t)(extent - swap_state()->extents.table),
                                 .next = extent->program.mappings};
     if (mapping->next)

@@ -29,9 +29,8 @@ struct order {
 
 struct block {
     uint64_t address, bytes;
-    /* If taken: what the program asked for, and in which context. */
-    uint64_t asked_bytes;
-    CUcontext context;
+    /* If taken: what the program asked for, and a number that no other allocation of this process ever has. */
+    uint64_t asked_bytes, allocation;
     /* A description of it was handed out under this number (swap_pool_share.h); 0: none was. */
     uint64_t handed_out_as, handed_out_secret;
     uint32_t pool; /* number of its pool */

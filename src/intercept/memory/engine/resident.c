@@ -221,6 +221,26 @@ void extent_unpin(struct extent *extent, enum wire_stays why)
     extent_count(extent, true);
 }
 
+uint32_t extent_number_small(struct extent *extent, uint64_t address)
+{
+    struct swap *swap = swap_state();
+    struct range known;
+    if (ranges_find(&swap->small, address, &known))
+        return known.kind;
+    if (!ranges_put(&swap->small, (struct range){address, EXTENT_BLOCK_BYTES, ++swap->small_count}))
+        return 0; /* without memory for it: the driver has none either for what the program is about to do */
+    extent->has_numbers = true;
+    return swap->small_count;
+}
+
+void extent_forget_numbers(const struct extent *extent, uint64_t address, uint64_t bytes)
+{
+    struct range range;
+    while (extent->has_numbers && ranges_next(&swap_state()->small, address, &range) &&
+           range.begin - address < bytes)
+        ranges_remove(&swap_state()->small, range.begin, range.kind);
+}
+
 /* --- Ending extents -------------------------------------------------------------------------------- */
 
 /* Unmap the memory of all pieces. If the driver refuses for one of them, the memory of those before it is mapped
@@ -250,6 +270,7 @@ static void end_unmapped(struct extent *extent)
         real(cuMemRelease)(extent->handle);
     if (extent->is_handed_out)
         descriptors_remove(extent->handed_out_as);
+    extent_forget_numbers(extent, extent->address, extent->bytes);
     extent_give_up_place(extent);
     swap_state()->empty_count -= extent->is_shared && extent_is_empty(extent);
     swap_state()->dying_count -= extent->died != 0;

@@ -38,5 +38,10 @@ void extent_count(const struct extent *extent, bool is_there);
 void extent_pin(struct extent *extent, enum wire_stays why);
 void extent_unpin(struct extent *extent, enum wire_stays why);
 
+/* A number for the allocation in a shared extent that begins at `address`: the one that it has, or a new one. And: the
+ * allocations that begin in a range of such an extent have ended. */
+uint32_t extent_number_small(struct extent *extent, uint64_t address);
+void extent_forget_numbers(const struct extent *extent, uint64_t address, uint64_t bytes);
+
 /* Give back its place in the arena, if it has one. */
 void extent_give_up_place(struct extent *extent);

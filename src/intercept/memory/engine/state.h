@@ -18,6 +18,7 @@
 
 struct mapping {
     uint64_t address, bytes;
+    uint64_t number; /* no other mapping of this process ever has the same */
     uint32_t extent; /* index */
     /* Index + 1 of the mappings of the same extent; for an unused one, `next` is the next unused one. */
     uint32_t next, previous;
@@ -29,6 +30,7 @@ struct program {
     struct mapping *table; /* of MAPPINGS_MAX; pages that nobody touches cost nothing */
     uint32_t end, spare;   /* as in struct extents */
     uint32_t made_count;   /* how many handles were made */
+    uint64_t mapped;       /* how many mappings there were in all */
     /* Properties that the driver has made memory with, the latest ACCEPTED_MAX; how many there were in all. */
     CUmemAllocationProp accepted[ACCEPTED_MAX];
     uint64_t accepted_count;
@@ -68,7 +70,7 @@ struct swap_pools {
     uint32_t count;          /* places from here on were never used */
     uint32_t event_count;
     struct blocks blocks;
-    uint64_t orders; /* numbers that were given */
+    uint64_t orders, allocations; /* numbers that were given */
     struct swap_event events[SWAP_EVENTS];
 };
 
@@ -76,8 +78,9 @@ struct swap_pools {
 
 /* Another process's memory that is open here. */
 struct swap_import {
-    uint32_t count; /* how often it was opened; 0: an unused place */
-    int32_t pid;    /* from the handle, like the two below */
+    uint32_t count;      /* how often it was opened; 0: an unused place */
+    uint64_t allocation; /* a number that no other import of this process ever has */
+    int32_t pid;         /* from the handle, like the two below */
     uint64_t secret, number;
     CUcontext context; /* NULL: it is a pointer into a pool, which goes with no context */
     CUdevice device;
@@ -91,6 +94,7 @@ struct swap_import {
 struct swap_imports {
     struct swap_import *table; /* of IMPORTS_MAX */
     uint32_t end;              /* places from here on were never used */
+    uint64_t made;             /* how many there were in all */
 };
 
 /* --- The whole ------------------------------------------------------------------------------------- */
@@ -109,7 +113,11 @@ struct swap {
     struct swap_pools pools;
     struct swap_imports imports;
     enum clean_mode clean_mode; /* of the process */
-    struct swap_tools *tools;   /* of SWAP_CONTEXTS_MAX; NULL: no context was met yet */
+    /* Numbers of allocations in shared extents, for those about which the program has asked, by where they begin. No other
+     * allocation of this process ever has the same; `small_count` were given. */
+    struct ranges small;
+    uint32_t small_count;
+    struct swap_tools *tools; /* of SWAP_CONTEXTS_MAX; NULL: no context was met yet */
     /* For each device, by ordinal: a bit for each device that may reach its extents (cuCtxEnablePeerAccess). */
     uint64_t open_to[LEDGER_GPUS];
     /* How large pieces are on each device, by ordinal; 0: unknown yet. */

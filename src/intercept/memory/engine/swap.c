@@ -180,6 +180,7 @@ static CUresult take_back(enum release_way way, uint64_t address, struct dying *
     *dying = (struct dying){0};
     if (!extent || extent->died || !extent_has(extent, address))
         return CUDA_ERROR_INVALID_VALUE;
+    extent_forget_numbers(extent, address, EXTENT_BLOCK_BYTES);
     extent_give_back(extent, address);
     if (extent->is_shared && (!extent_is_empty(extent) || !swap_state()->empty_count++))
         return CUDA_SUCCESS;

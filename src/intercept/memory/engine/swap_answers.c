@@ -13,10 +13,23 @@
 /* Asked about this address, the driver answers as for an address in our extents at which nothing is allocated. */
 #define NOBODYS ((CUdeviceptr)1)
 
+/* IDs, which no other memory of the process ever has. The driver counts up from small numbers, so its own are never
+ * among ours. Not addresses: communication libraries take memory of the same ID at the same address for the same, and
+ * would use what they know of memory that was freed (ucx, CU_POINTER_ATTRIBUTE_BUFFER_ID). */
+enum id_of { ID_OF_EXTENT = 1, ID_OF_SMALL, ID_OF_POOLED, ID_OF_MAPPING, ID_OF_IMPORT };
+
+static uint64_t id(enum id_of whose, uint64_t number)
+{
+    return UINT64_C(0x6773) << 48 | (uint64_t)whose << 44 | number;
+}
+
 /* What is at an address, on the card or not. */
 struct place {
     uint64_t base, bytes;
-    uint64_t context; /* 0: memory that the program mapped itself belongs to no context */
+    uint64_t context; /* 0: memory of a pool, and what the program mapped itself, belongs to no context */
+    uint64_t id;      /* id() of the allocation; 0: it is in `shared`, and gets one when that is asked for */
+    uint64_t block;   /* ... of the physical memory, which allocations may share */
+    struct extent *shared;
     CUdevice device;
     bool is_resident, is_mapping;
     bool is_linear;                         /* from cuMemAlloc: legacy IPC can hand it out */
@@ -33,7 +46,9 @@ static bool find_under_lock(CUdeviceptr *address, struct place *place)
     *place = (struct place){0};
     bool has_record =
         records_find_around(memory_records(), *address, &record) && record.kind == RECORD_POINTER;
-    const struct extent *found = extents_find(&swap_state()->extents, *address);
+    struct extents *extents = &swap_state()->extents;
+    struct extent *found = extents_find(extents, *address);
+    const struct extent *first = found ? extents_first_piece(extents, found) : NULL;
     if (found && has_record)
         *place = (struct place){.base = record.key,
                                 .bytes = record.charged.bytes,
@@ -41,15 +56,19 @@ static bool find_under_lock(CUdeviceptr *address, struct place *place)
                                 .device = found->device,
                                 .is_resident = found->is_resident,
                                 .is_for_rdma = extents_are_for_rdma(found->device),
+                                .id = found->is_shared ? 0 : id(ID_OF_EXTENT, first->number),
+                                .shared = found->is_shared ? found : NULL,
+                                .block = id(ID_OF_EXTENT, first->number),
                                 .is_linear = true};
     struct pool_place pools;
     bool is_pools = found && found->pool && swap_pool_find(*address, &pools);
     if (is_pools)
         *place = (struct place){.base = pools.base,
                                 .bytes = pools.bytes,
-                                .context = (uint64_t)(uintptr_t)pools.context,
                                 .device = found->device,
                                 .is_resident = found->is_resident,
+                                .id = id(ID_OF_POOLED, pools.number),
+                                .block = id(ID_OF_EXTENT, found->number),
                                 .pool = pools.pool};
     const struct mapping *mapping = found ? NULL : mapping_look_up(*address);
     if (mapping)
@@ -59,6 +78,8 @@ static bool find_under_lock(CUdeviceptr *address, struct place *place)
             .device = mapping_extent(mapping)->device,
             .is_resident = mapping_extent(mapping)->is_resident,
             .is_mapping = true,
+            .id = id(ID_OF_MAPPING, mapping->number),
+            .block = id(ID_OF_EXTENT, mapping_extent(mapping)->number),
             .is_for_rdma = mapping_extent(mapping)->program.properties.allocFlags.gpuDirectRDMACapable,
             .handle_types = mapping_extent(mapping)->program.properties.requestedHandleTypes};
     struct ipc_place opened;
@@ -68,6 +89,8 @@ static bool find_under_lock(CUdeviceptr *address, struct place *place)
                                 .bytes = opened.bytes,
                                 .context = (uint64_t)(uintptr_t)opened.context,
                                 .device = opened.device,
+                                .id = id(ID_OF_IMPORT, opened.number),
+                                .block = id(ID_OF_IMPORT, opened.number),
                                 .is_resident = true};
     if (found && !has_record && !is_pools)
         *address = NOBODYS;
@@ -109,7 +132,7 @@ CUresult swap_address_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr addres
     return CUDA_SUCCESS;
 }
 
-/* Set the attribute's value, and return how many bytes it has; 0: ask the driver, which knows better, or refuses. */
+/* Under the lock. Set the attribute's value, and return how many bytes it has; 0: ask the driver, which knows better, or refuses. */
 static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const struct place *place,
                         uint64_t *value)
 {
@@ -117,7 +140,7 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
     switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *value = place->context;
-        return place->is_mapping ? 0 : 8;
+        return place->context ? 8 : 0;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *value = (uint64_t)(uintptr_t)place->pool;
         return place->pool ? 8 : 0;
@@ -139,8 +162,10 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
         *value = place->bytes;
         return 8;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *value = place->shared ? id(ID_OF_SMALL, extent_number_small(place->shared, place->base)) : place->id;
+        return 8;
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        *value = place->base; /* a number that no other allocation has */
+        *value = place->block;
         return 8;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *value = 1;
@@ -191,12 +216,16 @@ CUresult swap_pointer_attributes(unsigned count, CUpointer_attribute *which, voi
 {
     struct place place;
     CUdeviceptr asked = address;
-    bool is_ours = find(&asked, &place);
+    if (!charge_has_any())
+        return engine_plain.pointer_attributes(count, which, values, address);
+    guard_lock(&swap_state()->lock);
+    bool is_ours = find_under_lock(&asked, &place);
     CUresult result = engine_plain.pointer_attributes(count, which, values, asked);
     for (unsigned i = 0; is_ours && result == CUDA_SUCCESS && i < count; i++) {
         uint64_t word;
         size_t bytes = attribute(which[i], address, &place, &word);
         memcpy(values[i], &word, bytes);
     }
+    guard_unlock(&swap_state()->lock);
     return result;
 }

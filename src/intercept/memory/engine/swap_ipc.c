@@ -204,7 +204,8 @@ bool swap_ipc_find(CUdeviceptr address, struct ipc_place *place)
 {
     const struct swap_import *import = import_find(address);
     if (import)
-        *place = (struct ipc_place){import->base, import->bytes, import->context, import->device};
+        *place = (struct ipc_place){import->base, import->bytes, import->allocation, import->context,
+                                    import->device};
     return import != NULL;
 }
 

@@ -17,6 +17,7 @@ CUresult swap_ipc_close(CUdeviceptr address);
 /* Under the lock: find the opened memory around an address. */
 struct ipc_place {
     uint64_t base, bytes;
+    uint64_t number; /* struct swap_import: `allocation` */
     CUcontext context;
     CUdevice device;
 };

@@ -306,7 +306,7 @@ static CUresult take(struct swap_pool *pool, uint64_t asked_bytes, const struct 
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (pool->blocks.taken_bytes > pool->taken_high_bytes)
         pool->taken_high_bytes = pool->blocks.taken_bytes;
-    block->context = stream->context;
+    block->allocation = ++state()->allocations;
     block->handed_out_as = 0;
     *address = block->address;
     return CUDA_SUCCESS;
@@ -371,7 +371,7 @@ bool swap_pool_find(CUdeviceptr address, struct pool_place *place)
         return false;
     *place = (struct pool_place){.base = block->address,
                                  .bytes = block->asked_bytes,
-                                 .context = block->context,
+                                 .number = block->allocation,
                                  .pool = first_pool()[block->pool - 1].handle};
     return true;
 }

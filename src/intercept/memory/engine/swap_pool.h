@@ -27,7 +27,7 @@ CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream stre
 /* Under the lock: find the allocation around an address. */
 struct pool_place {
     uint64_t base, bytes;
-    CUcontext context; /* in which it was made; may be gone */
+    uint64_t number; /* struct block: `allocation` */
     CUmemoryPool pool;
 };
 bool swap_pool_find(CUdeviceptr address, struct pool_place *place);

@@ -717,6 +717,56 @@ static void each_attribute_of_a_pointer_is_the_same_while_evicted(void **state)
     assert_int_equal(cuMemAddressFree(addresses[1], BYTES), CUDA_SUCCESS);
 }
 
+static uint64_t id_of(CUdeviceptr address)
+{
+    struct answer told = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
+    assert_int_equal(told.result, CUDA_SUCCESS);
+    return told.value;
+}
+
+/* Other memory at the same address has another ID, however the program gets it: whoever has registered what was there
+ * before would take it for the same. And none has the ID of the driver's own. */
+static void memory_that_is_made_anew_at_an_address_has_another_id(void **state)
+{
+    enum { BYTES = 4 << 20 };
+    CUdeviceptr small = take(4096), large = take(BYTES), pooled, mapped = reserve(BYTES);
+    CUmemGenericAllocationHandle handle;
+    uint64_t small_id = id_of(small), large_id = id_of(large);
+    assert_int_equal(id_of(small + 100), small_id);
+    assert_int_equal(id_of(large + BYTES - 1), large_id);
+    assert_true(small_id != small && large_id != large && small_id >> 48 && large_id >> 48);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(id_of(small), small_id);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_int_equal(id_of(large), large_id);
+    assert_int_equal(cuMemFree_v2(small), CUDA_SUCCESS);
+    assert_int_equal(take(4096), small);
+    assert_int_not_equal(id_of(small), small_id);
+    assert_int_equal(cuMemFree_v2(large), CUDA_SUCCESS);
+    large = take(BYTES);
+    assert_int_not_equal(id_of(large), large_id);
+    assert_int_equal(cuMemFree_v2(large), CUDA_SUCCESS);
+    assert_int_equal(cuMemAllocAsync(&pooled, BYTES, NULL), CUDA_SUCCESS);
+    uint64_t pooled_id = id_of(pooled);
+    assert_int_equal(cuMemFreeAsync(pooled, NULL), CUDA_SUCCESS);
+    CUdeviceptr first = pooled;
+    assert_int_equal(cuMemAllocAsync(&pooled, BYTES, NULL), CUDA_SUCCESS);
+    assert_int_equal(pooled, first);
+    assert_int_not_equal(id_of(pooled), pooled_id);
+    assert_int_equal(ask(CU_POINTER_ATTRIBUTE_CONTEXT, pooled).result, CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pooled).value, 0);
+    assert_int_equal(cuMemFreeAsync(pooled, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuMemCreate(&handle, BYTES, &on_card, 0), CUDA_SUCCESS);
+    show(mapped, BYTES, handle);
+    uint64_t mapped_id = id_of(mapped);
+    assert_int_equal(cuMemUnmap(mapped, BYTES), CUDA_SUCCESS);
+    show(mapped, BYTES, handle);
+    assert_int_not_equal(id_of(mapped), mapped_id);
+    assert_int_equal(cuMemUnmap(mapped, BYTES), CUDA_SUCCESS);
+    assert_int_equal(cuMemRelease(handle), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(mapped, BYTES), CUDA_SUCCESS);
+}
+
 /* As vLLM's sleep mode does: it keeps the addresses and has other memory there when it wakes. */
 /* What the driver refuses, it refuses while the memory is away too: or the memory could not come back. */
 static void nothing_is_mapped_over_memory_of_the_host_while_evicted(void **state)
@@ -1426,6 +1476,7 @@ int main(void)
         TEST(extents_go_with_their_context),
         TEST(what_the_program_maps_itself_leaves_and_comes_back),
         TEST(each_attribute_of_a_pointer_is_the_same_while_evicted),
+        TEST(memory_that_is_made_anew_at_an_address_has_another_id),
         TEST(nothing_is_mapped_over_memory_of_the_host_while_evicted),
         TEST(nothing_that_stays_is_mapped_over_memory_that_is_away),
         TEST(nothing_is_mapped_over_memory_that_leaves_at_that_moment),
