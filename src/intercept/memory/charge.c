@@ -9,6 +9,8 @@
 #include "cuda/uuid.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
+#include "intercept/submit/gate.h"
+#include "intercept/submit/in_flight.h"
 
 __thread struct ledger_slot *charge_moved;
 
@@ -332,10 +334,14 @@ enum charge_answer charge_take_context(struct charge *charge, CUdevice device)
                        : 0);
 }
 
+/* The driver is asked only where it refuses, or where nobody knows: so large a request may make it trim its pools. */
 CUresult charge_capture_forbids(void)
 {
     CUdeviceptr address;
+    struct gate *gate = gate_of();
     if (!own_calls_has_captured() || !real(cuMemAlloc_v2) || !real(cuMemFree_v2))
+        return CUDA_SUCCESS;
+    if (gate && (!in_flight_has_captures() || !gate_capture_forbids(gate, own_calls_capture_mode())))
         return CUDA_SUCCESS;
     charge_enter();
     CUresult result = real(cuMemAlloc_v2)(&address, SIZE_MAX / 2);

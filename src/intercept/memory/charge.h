@@ -83,9 +83,8 @@ enum charge_answer charge_take_device(struct charge *charge, CUdevice device, ui
 enum charge_answer charge_take_context(struct charge *charge, CUdevice device);
 
 /* What to answer where linear memory was refused: CUDA_ERROR_OUT_OF_MEMORY. If an open capture forbids such calls
- * (cuThreadExchangeStreamCaptureMode), it is the driver's answer to that, which also invalidates the capture. Only
- * the driver knows whether a capture does, so in a program that has captured it is asked for more than any card
- * has. */
+ * (cuThreadExchangeStreamCaptureMode), it is the driver's answer to that, which also invalidates the capture: where
+ * one does, as far as we know, the driver is asked for more than any card has. */
 CUresult charge_refused(void);
 
 /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED where an open capture forbids calls for linear memory; else CUDA_SUCCESS. */

@@ -17,6 +17,17 @@ static void exchange_mode(CUstreamCaptureMode *mode)
         real(cuThreadExchangeStreamCaptureMode)(mode);
 }
 
+CUstreamCaptureMode own_calls_capture_mode(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED, none;
+    if (!real(cuThreadExchangeStreamCaptureMode) ||
+        real(cuThreadExchangeStreamCaptureMode)(&mode) != CUDA_SUCCESS)
+        return CU_STREAM_CAPTURE_MODE_GLOBAL;
+    none = mode;
+    real(cuThreadExchangeStreamCaptureMode)(&none);
+    return mode;
+}
+
 bool own_calls_is_current(CUcontext context)
 {
     CUcontext current;

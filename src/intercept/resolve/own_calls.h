@@ -50,6 +50,9 @@ struct own_calls {
 bool own_calls_begin(struct own_calls *calls, CUcontext context);
 void own_calls_end(struct own_calls *calls);
 
+/* How captures limit what this thread may call. */
+CUstreamCaptureMode own_calls_capture_mode(void);
+
 /* Whether the context is the thread's current one. */
 bool own_calls_is_current(CUcontext context);
 

@@ -312,17 +312,44 @@ static bool is_same_capture(const struct gate_capture *a, const struct gate_capt
     return a->stream == b->stream && a->thread == b->thread && (!a->thread || a->context == b->context);
 }
 
-void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result)
+void gate_capture_begun(struct gate *gate, CUstream stream, CUstreamCaptureMode mode, CUresult result)
 {
     unsigned i = 0;
     while (i < GATE_CAPTURES && gate->capturing[i].stream)
         i++;
-    if (result == CUDA_SUCCESS && i < GATE_CAPTURES)
+    if (result == CUDA_SUCCESS && i < GATE_CAPTURES) {
         gate->capturing[i] = capture_of(stream);
-    else
+        gate->capturing[i].mode = mode;
+        gate->capturing[i].by = &gate_self;
+    } else
         atomic_fetch_sub_explicit(&gate->captures, 1, memory_order_relaxed);
     guard_unlock(&gate->lock);
     go_outside(&gate_self);
+}
+
+/* A thread that asks with the mode GLOBAL minds all captures of that mode, and its own that are not RELAXED; with
+ * THREAD_LOCAL only its own. Of captures beyond the table nothing is known. */
+static bool forbids(const struct gate_capture *capture, CUstreamCaptureMode mode)
+{
+    bool is_own = capture->by == &gate_self && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    return is_own ||
+           (mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+bool gate_capture_forbids(struct gate *gate, CUstreamCaptureMode mode)
+{
+    unsigned open = 0;
+    bool any = false;
+    if (mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+        atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0)
+        return false;
+    guard_lock(&gate->lock);
+    for (unsigned i = 0; i < GATE_CAPTURES && !any; i++) {
+        open += gate->capturing[i].stream != NULL;
+        any = gate->capturing[i].stream && forbids(&gate->capturing[i], mode);
+    }
+    guard_unlock(&gate->lock);
+    return any || open == GATE_CAPTURES;
 }
 
 void gate_capture_ended(struct gate *gate, CUstream stream)

@@ -238,7 +238,10 @@ static inline void gate_context_changed(void)
  * whether gate_capture_begun() must follow; until then the thread holds gate.lock. */
 bool gate_capture_begin(struct gate *gate, const void *caller);
 /* The driver answered `result` when asked to begin a capture on `stream`. */
-void gate_capture_begun(struct gate *gate, CUstream stream, CUresult result);
+void gate_capture_begun(struct gate *gate, CUstream stream, CUstreamCaptureMode mode, CUresult result);
+/* Whether an open capture forbids this thread, whose mode is `mode`, calls that are not safe in captures (cuda.h 13.0,
+ * cuThreadExchangeStreamCaptureMode). */
+bool gate_capture_forbids(struct gate *gate, CUstreamCaptureMode mode);
 /* `stream` is no longer being captured. */
 void gate_capture_ended(struct gate *gate, CUstream stream);
 

@@ -273,6 +273,9 @@ struct gate_capture {
     CUcontext context;
     /* The thread, if `stream` is CU_STREAM_PER_THREAD, which is the same handle in all threads. */
     const struct gate_self *thread;
+    /* How it was begun, and by which thread, which may have ended since. */
+    CUstreamCaptureMode mode;
+    const struct gate_self *by;
 };
 #define GATE_CAPTURES 256u
 /* A power of two. */

@@ -7,7 +7,7 @@
 
 /* --- Captures -------------------------------------------------------------------------------------- */
 
-#define BEGINS_CAPTURE(symbol, form, parameters, arguments)                                                  \
+#define BEGINS_CAPTURE(symbol, form, how, parameters, arguments)                                             \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
@@ -16,35 +16,37 @@
         bool counted = gate && gate_capture_begin(gate, __builtin_return_address(0));                        \
         CUresult result = real(symbol) arguments;                                                            \
         if (counted)                                                                                         \
-            gate_capture_begun(gate, form(stream), result);                                                  \
+            gate_capture_begun(gate, form(stream), how, result);                                             \
         return result;                                                                                       \
     }
-BEGINS_CAPTURE(cuStreamBeginCapture, GATE_LEGACY, (CUstream stream), (stream))
-BEGINS_CAPTURE(cuStreamBeginCapture_ptsz, GATE_PER_THREAD, (CUstream stream), (stream))
-BEGINS_CAPTURE(cuStreamBeginCapture_v2, GATE_LEGACY, (CUstream stream, CUstreamCaptureMode mode),
+BEGINS_CAPTURE(cuStreamBeginCapture, GATE_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_ptsz, GATE_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL, (CUstream stream),
+               (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_v2, GATE_LEGACY, mode, (CUstream stream, CUstreamCaptureMode mode),
                (stream, mode))
-BEGINS_CAPTURE(cuStreamBeginCapture_v2_ptsz, GATE_PER_THREAD, (CUstream stream, CUstreamCaptureMode mode),
-               (stream, mode))
-BEGINS_CAPTURE(cuStreamBeginCaptureToGraph, GATE_LEGACY,
+BEGINS_CAPTURE(cuStreamBeginCapture_v2_ptsz, GATE_PER_THREAD, mode,
+               (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph, GATE_LEGACY, mode,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GATE_PER_THREAD,
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GATE_PER_THREAD, mode,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
 
-BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph, GATE_LEGACY,
+BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph, GATE_LEGACY, mode,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback differs,
                 void *argument),
                (stream, mode, graph, differs, argument))
-BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, GATE_PER_THREAD,
+BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph_ptsz, GATE_PER_THREAD, mode,
                (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, CUgraphRecaptureCallback differs,
                 void *argument),
                (stream, mode, graph, differs, argument))
-BEGINS_CAPTURE(cuStreamBeginCaptureToCig, GATE_LEGACY, (CUstream stream, CUstreamCigCaptureParams *params),
-               (stream, params))
-BEGINS_CAPTURE(cuStreamBeginCaptureToCig_ptsz, GATE_PER_THREAD,
+/* How these limit other calls no header says: as the strictest do. */
+BEGINS_CAPTURE(cuStreamBeginCaptureToCig, GATE_LEGACY, CU_STREAM_CAPTURE_MODE_GLOBAL,
+               (CUstream stream, CUstreamCigCaptureParams *params), (stream, params))
+BEGINS_CAPTURE(cuStreamBeginCaptureToCig_ptsz, GATE_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL,
                (CUstream stream, CUstreamCigCaptureParams *params), (stream, params))
 
 /* So the stream is asked rather than the result: an invalidated capture ends with an error, and a capture that another

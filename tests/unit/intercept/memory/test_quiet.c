@@ -218,6 +218,63 @@ static void a_capture_that_forbids_a_free_still_does(void **state)
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
+static unsigned asked;
+static CUresult (*driver_allocate)(CUdeviceptr *, size_t);
+
+/* Requests that no card can grant, by which the driver is asked whether a capture forbids a call. */
+static CUresult watch_allocate(CUdeviceptr *address, size_t bytes)
+{
+    asked += bytes > SIZE_MAX / 4;
+    return driver_allocate(address, bytes);
+}
+
+static void *allocate_in_another_thread(void *address)
+{
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    *(CUdeviceptr *)address = take(LARGE);
+    return NULL;
+}
+
+static CUdeviceptr take_elsewhere(void)
+{
+    CUdeviceptr address = 0;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, allocate_in_another_thread, &address), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return address;
+}
+
+static void the_driver_is_not_asked_what_captures_allow(void **state)
+{
+    CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUdeviceptr addresses[4];
+    driver_allocate = real(cuMemAlloc_v2);
+    SET(cuMemAlloc_v2, watch_allocate);
+    asked = 0;
+    CUstream captured = begin_capture(CU_STREAM_CAPTURE_MODE_RELAXED);
+    assert_int_not_equal(addresses[0] = take(LARGE), 0);
+    end_capture(captured);
+    captured = begin_capture(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    assert_int_not_equal(addresses[1] = take_elsewhere(), 0);
+    assert_int_equal(DRIVER(cuThreadExchangeStreamCaptureMode)(&relaxed), CUDA_SUCCESS);
+    assert_int_not_equal(addresses[2] = take(LARGE), 0);
+    assert_int_equal(DRIVER(cuThreadExchangeStreamCaptureMode)(&relaxed), CUDA_SUCCESS);
+    end_capture(captured);
+    assert_int_not_equal(addresses[3] = take(LARGE), 0);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(cuMemFree_v2(addresses[i]), CUDA_SUCCESS);
+    assert_int_equal(asked, 0);
+    captured = begin_capture(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    assert_int_equal(take(LARGE), 0);
+    assert_int_equal(cuStreamEndCapture(captured, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    captured = begin_capture(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    assert_int_equal(take_elsewhere(), 0);
+    assert_int_equal(cuStreamEndCapture(captured, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_not_equal(addresses[0] = take(LARGE), 0);
+    assert_int_equal(cuMemFree_v2(addresses[0]), CUDA_SUCCESS);
+    SET(cuMemAlloc_v2, driver_allocate);
+}
+
 static void memory_of_a_pool_stays_while_work_may_use_it(void **state)
 {
     CUmemoryPool pool;
@@ -374,6 +431,7 @@ int main(void)
         TEST(a_free_beside_a_relaxed_capture_waits_and_harms_nothing),
         TEST(what_cannot_end_yet_ends_later),
         TEST(a_capture_that_forbids_a_free_still_does),
+        TEST(the_driver_is_not_asked_what_captures_allow),
         TEST(memory_of_a_pool_stays_while_work_may_use_it),
         TEST(memory_of_a_context_that_ends_stays_while_others_work),
         TEST(work_that_the_drain_does_not_see_holds_up_the_eviction),
