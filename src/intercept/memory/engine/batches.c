@@ -1,5 +1,6 @@
 /* batches.c - moves one context's extents, batch by batch (move.h). */
 #include "base/clock.h"
+#include "intercept/memory/engine/access.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/move.h"
 #include "intercept/resolve/own_calls.h"
@@ -9,6 +10,8 @@
 /* Of one copy. The first ones of a move are small: the link starts while the next copy is submitted. Later ones are of a
  * whole piece of the arena, since each costs a call. */
 #define COPY_FIRST_BYTES (UINT64_C(2) << 20)
+
+#define GROUP_BYTES (UINT64_C(64) << 20)
 
 #define BATCH_PART 32 /* batches begin as this part of the whole */
 #define BATCH_LEAST_BYTES (UINT64_C(4) << 20)
@@ -110,14 +113,49 @@ static struct batch next_batch(struct move *move, const struct direction *direct
     return batch;
 }
 
+/* Extents of a batch are made and opened in groups: a call that opens many costs no more than one that opens one, but the
+ * copies of the first wait for it. So the first extent of a move is a group by itself. */
+static uint32_t end_of_group(const struct move *move, const struct direction *direction,
+                             const struct batch *batch, uint32_t begin)
+{
+    const struct extent *table = move->swap->extents.table;
+    uint64_t bytes = 0, most_bytes = move->copied_bytes ? GROUP_BYTES : 1;
+    uint32_t end = begin;
+    for (; end < batch->end && bytes < most_bytes; end++)
+        bytes += move_takes(move, direction, end) ? table[end].bytes : 0;
+    return end;
+}
+
+static CUresult make_group(struct move *move, const struct direction *direction, uint32_t begin, uint32_t end)
+{
+    struct opener opener;
+    CUresult result = CUDA_SUCCESS;
+    if (!direction->make)
+        return CUDA_SUCCESS;
+    opener_begin(&opener);
+    for (uint32_t i = begin; i < end && result == CUDA_SUCCESS; i++) {
+        struct extent *extent = &move->swap->extents.table[i];
+        if (!move_takes(move, direction, i))
+            continue;
+        result = direction->make(extent);
+        if (result == CUDA_SUCCESS)
+            opener_add(&opener, extent);
+    }
+    return result == CUDA_SUCCESS ? opener_end(&opener) : result;
+}
+
 static CUresult submit_batch(struct move *move, const struct direction *direction, struct batch *batch,
                              CUevent done)
 {
     CUresult result = CUDA_SUCCESS;
     uint64_t copied_bytes = move->copied_bytes;
-    for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++)
-        if (move_takes(move, direction, i))
-            result = direction->submit(move, &move->swap->extents.table[i]);
+    for (uint32_t i = batch->begin, end; i < batch->end && result == CUDA_SUCCESS; i = end) {
+        end = end_of_group(move, direction, batch, i);
+        result = make_group(move, direction, i, end);
+        for (uint32_t at = i; at < end && result == CUDA_SUCCESS; at++)
+            if (move_takes(move, direction, at))
+                result = direction->submit(move, &move->swap->extents.table[at]);
+    }
     batch->copied_bytes = move->copied_bytes - copied_bytes;
     if (result == CUDA_SUCCESS)
         result = real(cuEventRecord)(done, move->tools->copies);

@@ -1,5 +1,6 @@
 #include "intercept/memory/engine/dying.h"
 
+#include "intercept/memory/engine/access.h"
 #include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/resolve/guard.h"

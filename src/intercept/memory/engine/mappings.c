@@ -135,13 +135,13 @@ void mapping_remember_access(uint64_t address, uint64_t bytes, const CUmemAccess
 
 static CUresult map_one(const struct extent *extent, const struct mapping *mapping)
 {
-    CUresult result = real(cuMemMap)(mapping->address, mapping->bytes, 0, extent->handle, 0);
-    if (result != CUDA_SUCCESS || !mapping->access_count)
-        return result;
-    result = real(cuMemSetAccess)(mapping->address, mapping->bytes, mapping->access, mapping->access_count);
-    if (result != CUDA_SUCCESS)
-        real(cuMemUnmap)(mapping->address, mapping->bytes);
-    return result;
+    return real(cuMemMap)(mapping->address, mapping->bytes, 0, extent->handle, 0);
+}
+
+static void map_again(const struct extent *extent, const struct mapping *mapping)
+{
+    if (map_one(extent, mapping) == CUDA_SUCCESS && mapping->access_count)
+        real(cuMemSetAccess)(mapping->address, mapping->bytes, mapping->access, mapping->access_count);
 }
 
 CUresult mapping_map_all(struct extent *extent)
@@ -164,7 +164,7 @@ CUresult mapping_unmap_all(struct extent *extent)
         mapping = mapping_at(mapping->next);
     failed = mapping;
     for (mapping = first_mapping(extent); failed && mapping != failed; mapping = mapping_at(mapping->next))
-        map_one(extent, mapping);
+        map_again(extent, mapping);
     return result;
 }
 

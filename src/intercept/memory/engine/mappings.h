@@ -31,7 +31,8 @@ struct extent *mapping_drop(struct mapping *mapping);
 const CUmemAccessDesc *mapping_access(const struct mapping *mapping, CUmemLocation location);
 void mapping_remember_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access, size_t count);
 
-/* Map an extent's physical memory at all its mappings, or unmap it from all of them. All, or nothing has changed. */
+/* Map an extent's physical memory at all its mappings, which are to be opened (access.h), or unmap it from all of them.
+ * All, or nothing has changed. */
 CUresult mapping_map_all(struct extent *extent);
 CUresult mapping_unmap_all(struct extent *extent);
 

@@ -50,7 +50,9 @@ struct direction {
      * NULL: nothing to do. */
     void (*prepare)(struct move *move, const struct batch *batch);
     void (*go_on)(struct move *move, const struct batch *batch);
-    /* Make the extent ready and submit its copies; and what follows once the batch's copies are done. */
+    /* Make the extent's memory, which is opened with that of its neighbours. NULL: it is there. */
+    CUresult (*make)(struct extent *extent);
+    /* Submit the extent's copies; and what follows once the batch's copies are done. */
     CUresult (*submit)(struct move *move, struct extent *extent);
     CUresult (*finish)(struct extent *extent);
 };

@@ -1,6 +1,7 @@
 #include "intercept/memory/engine/resident.h"
 
 #include "intercept/agent/agent.h"
+#include "intercept/memory/engine/access.h"
 #include "intercept/memory/engine/descriptors.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/resolve/real.h"
@@ -9,48 +10,15 @@
 #define PIECE_LEAST_BYTES (UINT64_C(4) << 20)
 #define PIECE_MOST_BYTES (UINT64_C(1) << 30)
 
-/* What a device may do with an extent on another device. For an extent of a pool, that is what cuMemPoolSetAccess has
- * said. */
-static unsigned access_of_peer(const struct extent *extent, int peer)
+/* Map what was unmapped a moment ago. */
+static void map_again(const struct extent *extent)
 {
-    if (extent->pool)
-        return swap_state()->pools.table[extent->pool - 1].access[peer];
-    return swap_state()->open_to[extent->device] >> peer & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
-}
-
-uint64_t extent_devices(const struct extent *extent)
-{
-    uint64_t devices = UINT64_C(1) << extent->device;
-    for (int peer = 0; peer < (int)LEDGER_GPUS; peer++)
-        devices |= access_of_peer(extent, peer) ? UINT64_C(1) << peer : 0;
-    return devices;
-}
-
-CUresult extent_open_to_peers(const struct extent *extent)
-{
-    CUresult result = CUDA_SUCCESS;
-    for (int peer = 0; peer < (int)LEDGER_GPUS && result == CUDA_SUCCESS; peer++) {
-        const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, peer},
-                                        .flags = (CUmemAccess_flags)access_of_peer(extent, peer)};
-        if (access.flags && peer != extent->device)
-            result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
-    }
-    return result;
-}
-
-static CUresult map_and_open(const struct extent *extent)
-{
-    const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, extent->device},
-                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUresult result = real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real(cuMemSetAccess)(extent->address, extent->bytes, &access, 1);
-    if (result == CUDA_SUCCESS && (extent->pool || swap_state()->open_to[extent->device]))
-        result = extent_open_to_peers(extent);
-    if (result != CUDA_SUCCESS)
-        real(cuMemUnmap)(extent->address, extent->bytes);
-    return result;
+    struct opener opener;
+    opener_begin(&opener);
+    if (real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0) != CUDA_SUCCESS)
+        return;
+    opener_add(&opener, extent);
+    opener_end(&opener);
 }
 
 bool extents_are_for_rdma(CUdevice device)
@@ -99,6 +67,25 @@ static void set_wish(const struct extent *extent, bool is_wished)
         swap_state()->for_rdma[extent->device] = is_wished ? RDMA_CAPABLE : RDMA_INCAPABLE;
 }
 
+/* Whether memory that was made by that wish could be reached. Until then each extent is opened by itself as it is made. */
+static bool *wish_is_proven(const struct extent *extent)
+{
+    struct swap *swap = swap_state();
+    return extent->pool ? &swap->pools.table[extent->pool - 1].is_wish_proven
+                        : &swap->is_rdma_proven[extent->device];
+}
+
+static CUresult open_by_itself(const struct extent *extent)
+{
+    struct opener opener;
+    opener_begin(&opener);
+    opener_add(&opener, extent);
+    CUresult result = opener_end(&opener);
+    if (result != CUDA_SUCCESS)
+        real(cuMemUnmap)(extent->address, extent->bytes);
+    return result;
+}
+
 /* Make physical memory for an extent of our own, as much like cuMemAlloc's as the driver can make it. It can be
  * handed out, and RDMA can reach it: cuMemCreate makes memory that RDMA reaches only if asked to (NVIDIA/gdrcopy,
  * issue 177). Memory of pools is not made for RDMA; of pools for decompression it is made for that. */
@@ -138,7 +125,10 @@ static CUresult create_and_map(struct extent *extent)
     CUresult result = create(extent);
     if (result != CUDA_SUCCESS)
         return result;
-    result = extent->address ? map_and_open(extent) : mapping_map_all(extent);
+    result = extent->address ? real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0)
+                             : mapping_map_all(extent);
+    if (result == CUDA_SUCCESS && has_wish(extent) && !*wish_is_proven(extent))
+        result = open_by_itself(extent);
     if (result != CUDA_SUCCESS)
         real(cuMemRelease)(extent->handle);
     return result;
@@ -155,9 +145,12 @@ CUresult extent_make_resident(struct extent *extent)
         if (result != CUDA_SUCCESS)
             set_wish(extent, true); /* that was not the reason */
     }
-    if (result == CUDA_SUCCESS)
-        extent->is_resident = true;
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (has_wish(extent))
+        *wish_is_proven(extent) = true;
+    extent->is_resident = true;
+    return CUDA_SUCCESS;
 }
 
 CUresult extent_leave_card(struct extent *extent)
@@ -258,7 +251,7 @@ static CUresult unmap_pieces(struct extent *first)
     }
     for (struct extent *other = first; piece && other != piece; other = extents_next_piece(extents, other))
         if (other->is_resident)
-            map_and_open(other);
+            map_again(other);
     return result;
 }
 
@@ -308,8 +301,8 @@ void extents_end_at(uint64_t address, uint64_t bytes)
 
 /* --- Making extents -------------------------------------------------------------------------------- */
 
-/* Enter an extent; on the card, unless such memory is made away. */
-static struct extent *enter(struct extent *made, CUresult *result)
+/* Enter an extent; on the card, unless such memory is made away, and to be opened. */
+static struct extent *enter(struct extent *made, struct opener *opener, CUresult *result)
 {
     *result = swap_makes_away() ? CUDA_SUCCESS : extent_make_resident(made);
     if (*result != CUDA_SUCCESS)
@@ -320,6 +313,8 @@ static struct extent *enter(struct extent *made, CUresult *result)
         if (swap_is_pinned())
             extent_pin(extent, WIRE_STAYS_UNKNOWN);
         swap_state()->empty_count += made->is_shared;
+        if (extent->is_resident)
+            opener_add(opener, extent);
         return extent;
     }
     *result = CUDA_ERROR_OUT_OF_MEMORY; /* no host memory, or more extents than the table has */
@@ -371,7 +366,9 @@ static CUresult check_room(const struct extent *all)
 static struct extent *enter_pieces(const struct extent *all, CUresult *result)
 {
     struct extent *first = NULL;
+    struct opener opener;
     uint64_t most_bytes = piece_bytes(all->device);
+    opener_begin(&opener);
     *result = extent_piece(all->bytes, most_bytes) < all->bytes ? check_room(all) : CUDA_SUCCESS;
     if (*result != CUDA_SUCCESS)
         return NULL;
@@ -381,7 +378,7 @@ static struct extent *enter_pieces(const struct extent *all, CUresult *result)
         made.bytes = extent_piece(all->bytes - at, most_bytes);
         made.bytes_before = all->pool ? 0 : at;
         made.bytes_behind = all->pool ? 0 : all->bytes - at - made.bytes;
-        struct extent *entered = enter(&made, result);
+        struct extent *entered = enter(&made, &opener, result);
         if (!entered) {
             extents_end_at(all->address, at);
             return NULL;
@@ -389,7 +386,11 @@ static struct extent *enter_pieces(const struct extent *all, CUresult *result)
         first = first ? first : entered;
         at += made.bytes;
     }
-    return first;
+    *result = opener_end(&opener);
+    if (*result == CUDA_SUCCESS)
+        return first;
+    extents_end_at(all->address, all->bytes);
+    return NULL;
 }
 
 struct extent *extent_make(CUcontext context, CUdevice device, uint64_t bytes, bool is_shared,

@@ -17,19 +17,13 @@ void extents_end_at(uint64_t address, uint64_t bytes);
  * driver refuses, nothing has changed. */
 CUresult extent_end(struct extent *extent);
 
-/* Give an extent physical memory, which has none; take it away. Returns what the driver answers; after an error
- * nothing has changed. */
+/* Give an extent physical memory, which has none, to be opened (access.h); take it away. Returns what the driver answers;
+ * after an error nothing has changed. */
 CUresult extent_make_resident(struct extent *extent);
 CUresult extent_leave_card(struct extent *extent);
 
 /* Whether RDMA may reach linear memory that we make on the device, as it may reach cuMemAlloc's. */
 bool extents_are_for_rdma(CUdevice device);
-
-/* Give access to the peers that may have it (cuCtxEnablePeerAccess, cuMemPoolSetAccess). */
-CUresult extent_open_to_peers(const struct extent *extent);
-
-/* The devices that may reach the extent: a bit for each, by ordinal. */
-uint64_t extent_devices(const struct extent *extent);
 
 /* Add an extent to the sums of bytes, as it is now; or take it out of them. */
 void extent_count(const struct extent *extent, bool is_there);

@@ -50,6 +50,7 @@ struct swap_pool {
     bool is_exported;
     bool is_exportable;     /* made with handle types */
     bool is_for_decompress; /* its memory is made with CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
+    bool is_wish_proven;    /* such memory could be reached */
     /* CU_MEMPOOL_ATTR_REUSE_ALLOW_... OPPORTUNISTIC, INTERNAL_DEPENDENCIES. */
     bool is_opportunistic, waits_for_others;
     CUdevice device;
@@ -70,6 +71,7 @@ struct swap_pools {
     uint32_t count;          /* places from here on were never used */
     uint32_t event_count;
     struct blocks blocks;
+    struct ranges regions;        /* addresses that are reserved for pools, each by one call */
     uint64_t orders, allocations; /* numbers that were given */
     struct swap_event events[SWAP_EVENTS];
 };
@@ -124,6 +126,7 @@ struct swap {
     uint64_t piece_bytes[LEDGER_GPUS];
     /* Whether extents on each device are made for RDMA, by ordinal. */
     enum extents_for_rdma { RDMA_UNKNOWN, RDMA_CAPABLE, RDMA_INCAPABLE } for_rdma[LEDGER_GPUS];
+    bool is_rdma_proven[LEDGER_GPUS]; /* such extents could be reached */
     /* All memory is away, but for what is pinned or came ahead. New extents are made as
      * swap_makes_away() says. */
     atomic_bool is_evicted;

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/engine/access.h"
 #include "intercept/memory/engine/as_driver.h"
 #include "intercept/memory/engine/dying.h"
 #include "intercept/memory/engine/mover.h"
@@ -47,13 +48,16 @@ void swap_begin(void)
 static void swap_open_to_peer(CUdevice device, CUdevice peer)
 {
     struct extents *extents = &swap_state()->extents;
+    struct opener opener;
     if (device < 0 || device >= (int)LEDGER_GPUS || peer < 0 || peer >= (int)LEDGER_GPUS || device == peer)
         return;
     guard_lock(&swap_state()->lock);
     swap_state()->open_to[device] |= UINT64_C(1) << peer;
+    opener_begin(&opener);
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
         if (extent->address && !extent->pool && extent->device == device && extent->is_resident)
-            extent_open_to_peers(extent);
+            opener_add(&opener, extent);
+    opener_end(&opener);
     guard_unlock(&swap_state()->lock);
 }
 

@@ -29,16 +29,19 @@ static bool is_away(const struct extent *extent)
 }
 
 /* The extent's memory is made while the copies before it run. */
+static CUresult make_in(struct extent *extent)
+{
+    if (extent->is_returning)
+        return CUDA_SUCCESS;
+    extent_count(extent, false);
+    CUresult result = extent_make_resident(extent);
+    extent_count(extent, true);
+    extent->is_returning = result == CUDA_SUCCESS;
+    return result;
+}
+
 static CUresult submit_in(struct move *move, struct extent *extent)
 {
-    if (!extent->is_returning) {
-        extent_count(extent, false);
-        CUresult result = extent_make_resident(extent);
-        extent_count(extent, true);
-        if (result != CUDA_SUCCESS)
-            return result;
-        extent->is_returning = true;
-    }
     return extent->has_copy ? move_copy(move, extent, false) : CUDA_SUCCESS;
 }
 
@@ -48,14 +51,16 @@ static CUresult finish_in(struct extent *extent)
     return CUDA_SUCCESS;
 }
 
-static const struct direction in = {.is_to_move = is_away, .submit = submit_in, .finish = finish_in};
+static const struct direction in = {
+    .is_to_move = is_away, .make = make_in, .submit = submit_in, .finish = finish_in};
 
 static bool is_called(const struct extent *extent)
 {
     return extent->is_called;
 }
 
-static const struct direction in_part = {.is_to_move = is_called, .submit = submit_in, .finish = finish_in};
+static const struct direction in_part = {
+    .is_to_move = is_called, .make = make_in, .submit = submit_in, .finish = finish_in};
 
 /* The extent is on the card. Its copy stays in the arena for as long as its contents may still be the same. */
 static void end_copy(struct extent *extent)

@@ -156,8 +156,10 @@ static bool add_region(struct swap_pool *pool, uint64_t bytes)
     uint64_t region_bytes = bytes > REGION_BYTES / 2 ? bytes * 2 : REGION_BYTES;
     if (bytes > UINT64_MAX / 4 || real(cuMemAddressReserve)(&address, region_bytes, 0, 0, 0) != CUDA_SUCCESS)
         return false;
-    if (blocks_add_region(blocks(), &pool->blocks, address, region_bytes))
+    if (blocks_add_region(blocks(), &pool->blocks, address, region_bytes)) {
+        ranges_put(&state()->regions, (struct range){address, region_bytes, 0});
         return true;
+    }
     real(cuMemAddressFree)(address, region_bytes);
     return false;
 }
@@ -555,8 +557,11 @@ static CUresult swap_pool_destroy(CUmemoryPool handle)
     if (pool) {
         GS_CHECK(!pool->blocks.taken_bytes && !pool->blocks.waiting);
         trim(pool, 0);
-        while (!pool->blocks.present_bytes && blocks_remove_region(blocks(), &pool->blocks, &address, &bytes))
+        while (!pool->blocks.present_bytes &&
+               blocks_remove_region(blocks(), &pool->blocks, &address, &bytes)) {
+            ranges_remove(&state()->regions, address, 0);
             real(cuMemAddressFree)(address, bytes);
+        }
         pool->handle = NULL;
     }
     unlock_after(&calls);

@@ -90,16 +90,18 @@ static CUresult (*driver_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc 
 static inline CUresult count_opened(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
                                     size_t count)
 {
-    if (access->location.id == 1) {
-        opened.bytes += bytes;
-        opened.calls++;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (access[i].location.id == 1) {
+            opened.bytes += bytes;
+            opened.calls++;
+        }
     return driver_set_access(address, bytes, access, count);
 }
 
 /* A peer reaches what there is, what is made later, and both when they have come back: allocations of `bytes`, which are `on_card`
- * there and opened by so many calls each. */
-static inline void see_a_peer_reach(uint64_t bytes, uint64_t on_card, unsigned calls)
+ * there. Those that lie side by side
+ * are opened by one call; as they come back, by `most_calls` each. */
+static inline void see_a_peer_reach(uint64_t bytes, uint64_t on_card, unsigned most_calls)
 {
     CUcontext other;
     CUdeviceptr address = take(bytes);
@@ -109,15 +111,15 @@ static inline void see_a_peer_reach(uint64_t bytes, uint64_t on_card, unsigned c
     assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
     assert_int_equal(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
     assert_int_equal(opened.bytes, on_card);
-    assert_int_equal(opened.calls, calls);
+    assert_int_equal(opened.calls, 1);
     assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
     CUdeviceptr later = take(bytes);
     assert_int_equal(opened.bytes, 2 * on_card);
-    assert_int_equal(opened.calls, 2 * calls);
+    assert_int_equal(opened.calls, 2);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     assert_int_equal(opened.bytes, 4 * on_card);
-    assert_int_equal(opened.calls, 4 * calls);
+    assert_in_range(opened.calls, 3, 2 + 2 * most_calls);
     SET(cuMemSetAccess, driver_set_access);
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);

@@ -767,6 +767,44 @@ static void memory_that_is_made_anew_at_an_address_has_another_id(void **state)
     assert_int_equal(cuMemAddressFree(mapped, BYTES), CUDA_SUCCESS);
 }
 
+static unsigned access_calls;
+static CUresult (*driver_grant)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+
+static CUresult count_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    access_calls++;
+    return driver_grant(address, bytes, access, count);
+}
+
+/* As PyTorch's expandable segments: many small pieces side by side. Each call for access costs as much as a large one. */
+static void what_lies_side_by_side_is_opened_by_one_call(void **state)
+{
+    enum { COUNT = 48, BYTES = 2 << 20, ALL = COUNT * BYTES };
+    CUmemGenericAllocationHandle handles[COUNT];
+    CUdeviceptr segment = reserve(ALL);
+    for (unsigned i = 0; i < COUNT; i++) {
+        handles[i] = make(BYTES);
+        show(segment + i * (uint64_t)BYTES, BYTES, handles[i]);
+    }
+    fill(segment, ALL, 3);
+    driver_grant = real(cuMemSetAccess);
+    SET(cuMemSetAccess, count_access);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    access_calls = 0;
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    assert_in_range(access_calls, 1, COUNT / 2 + 1);
+    access_calls = 0;
+    CUdeviceptr pieces = take(ALL);
+    assert_int_equal(access_calls, 1);
+    SET(cuMemSetAccess, driver_grant);
+    check(segment, ALL, 3);
+    assert_int_equal(cuMemFree_v2(pieces), CUDA_SUCCESS);
+    assert_int_equal(cuMemUnmap(segment, ALL), CUDA_SUCCESS);
+    for (unsigned i = 0; i < COUNT; i++)
+        assert_int_equal(cuMemRelease(handles[i]), CUDA_SUCCESS);
+    assert_int_equal(cuMemAddressFree(segment, ALL), CUDA_SUCCESS);
+}
+
 /* As vLLM's sleep mode does: it keeps the addresses and has other memory there when it wakes. */
 /* What the driver refuses, it refuses while the memory is away too: or the memory could not come back. */
 static void nothing_is_mapped_over_memory_of_the_host_while_evicted(void **state)
@@ -1476,6 +1514,7 @@ int main(void)
         TEST(extents_go_with_their_context),
         TEST(what_the_program_maps_itself_leaves_and_comes_back),
         TEST(each_attribute_of_a_pointer_is_the_same_while_evicted),
+        TEST(what_lies_side_by_side_is_opened_by_one_call),
         TEST(memory_that_is_made_anew_at_an_address_has_another_id),
         TEST(nothing_is_mapped_over_memory_of_the_host_while_evicted),
         TEST(nothing_that_stays_is_mapped_over_memory_that_is_away),
