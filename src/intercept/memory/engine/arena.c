@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "intercept/resolve/real.h"
+#include "intercept/resolve/report.h"
 
 /* Addresses for all chunks that the arena may ever have. */
 #define ADDRESSES (UINT64_C(4) << 40)
@@ -142,11 +143,35 @@ bool arena_find_unlocked(const struct arena *arena, uint64_t begin, uint64_t end
     return false;
 }
 
-bool arena_lock_piece(const struct arena *arena, uint64_t piece)
+/* Whether the driver would answer the same another time: it does not lack memory, nor is its context broken. Two answers
+ * may be about a single piece, where others were page-locked before. */
+static bool is_for_good(const struct arena *arena, CUresult result)
 {
-    return real(cuMemHostRegister_v2) && real(cuMemHostUnregister) &&
-           real(cuMemHostRegister_v2)(arena->base + piece, ARENA_PIECE_BYTES, CU_MEMHOSTREGISTER_PORTABLE) ==
-               CUDA_SUCCESS;
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_OPERATING_SYSTEM)
+        return !atomic_load_explicit(&arena->was_locked, memory_order_relaxed);
+    return result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED;
+}
+
+bool arena_lock_piece(struct arena *arena, uint64_t piece)
+{
+    static atomic_bool said;
+    if (atomic_load_explicit(&arena->is_unlockable, memory_order_relaxed))
+        return false;
+    CUresult result =
+        real(cuMemHostRegister_v2) && real(cuMemHostUnregister)
+            ? real(cuMemHostRegister_v2)(arena->base + piece, ARENA_PIECE_BYTES, CU_MEMHOSTREGISTER_PORTABLE)
+            : CUDA_ERROR_NOT_SUPPORTED;
+    if (result == CUDA_SUCCESS)
+        atomic_store_explicit(&arena->was_locked, true, memory_order_relaxed);
+    if (!is_for_good(arena, result))
+        return result == CUDA_SUCCESS;
+    atomic_store_explicit(&arena->is_unlockable, true, memory_order_relaxed);
+    report_once(&said,
+                "the driver page-locks no host memory here (it answers error %d), as with confidential "
+                "computing and on "
+                "some kinds of WSL: memory leaves the GPU and comes back all the same, but more slowly",
+                (int)result);
+    return false;
 }
 
 bool arena_unlock_piece(const struct arena *arena, uint64_t piece)

@@ -11,6 +11,7 @@
  * page-locked then. */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,8 +36,11 @@ struct arena {
     uint32_t chunk_count;
     CUcontext *locked_by; /* for each piece, the context that page-locked it; NULL: it is not page-locked */
     bool is_given;        /* the session's daemon gives chunks, so the arena does not grow by itself */
-    uint64_t *taken;      /* a bit for each grain */
-    uint64_t search_from; /* the grain behind the last place that was taken */
+    /* The driver page-locks no memory of ours in this process: it is not asked again. */
+    atomic_bool is_unlockable;
+    atomic_bool was_locked; /* it has page-locked some */
+    uint64_t *taken;        /* a bit for each grain */
+    uint64_t search_from;   /* the grain behind the last place that was taken */
 };
 
 /* Map a chunk. `bytes` is a multiple of ARENA_PIECE_BYTES; the caller keeps the descriptor. 0 or a negative errno. */
@@ -60,8 +64,9 @@ uint64_t arena_in_one_piece(uint64_t place, uint64_t bytes);
 /* The first piece in [begin, end) of the arena that is not page-locked. False: all are. */
 bool arena_find_unlocked(const struct arena *arena, uint64_t begin, uint64_t end, uint64_t *piece);
 /* Page-lock a piece in the current context, so that copies run at the speed of the link; and undo that, in the context
- * that did it. These only ask the driver. What it has done is noted by the last function (NULL: it is not page-locked). */
-bool arena_lock_piece(const struct arena *arena, uint64_t piece);
+ * that did it. These only ask the driver, and not again after it has said that it does no such thing, as with confidential
+ * computing. What it has done is noted by the last function (NULL: it is not page-locked). */
+bool arena_lock_piece(struct arena *arena, uint64_t piece);
 bool arena_unlock_piece(const struct arena *arena, uint64_t piece);
 void arena_note_locked(struct arena *arena, uint64_t piece, CUcontext context);
 /* The context that page-locked a piece in [begin, end); NULL: none is page-locked. */

@@ -235,15 +235,17 @@ static void an_eviction_without_room_changes_nothing(void **state)
 /* What the driver was asked to page-lock: how much, the most at once, and when the engine's lock was held. */
 static struct {
     uint64_t bytes, most_bytes;
-    unsigned under_lock;
-    bool refuses;
+    unsigned under_lock, refused;
+    CUresult refuses; /* CUDA_SUCCESS: it does not */
 } locked;
 static CUresult (*driver_register)(void *, size_t, unsigned);
 
 static CUresult count_locked(void *address, size_t bytes, unsigned flags)
 {
-    if (locked.refuses)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (locked.refuses != CUDA_SUCCESS) {
+        locked.refused++;
+        return locked.refuses;
+    }
     locked.bytes += bytes;
     locked.most_bytes = bytes > locked.most_bytes ? bytes : locked.most_bytes;
     if (pthread_mutex_trylock(&swap_state()->lock) != 0)
@@ -311,15 +313,37 @@ static void a_move_page_locks_what_it_uses(void **state)
     drop_arena();
     watch_locking();
     give_chunk(64 * MIB);
-    locked.refuses = true;
+    locked.refuses = CUDA_ERROR_OUT_OF_MEMORY;
     assert_true(swap_mover.lock_pages() < 0);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS); /* more slowly */
     assert_int_equal(locked.bytes, 0);
-    locked.refuses = false;
+    locked.refuses = CUDA_SUCCESS;
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
     assert_int_equal(locked.bytes, 2 * ARENA_PIECE_BYTES);
     check(address, 20 * MIB, 1);
     SET(cuMemHostRegister_v2, driver_register);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
+/* As with confidential computing: the driver is asked once, and memory moves without. */
+static void a_driver_that_page_locks_nothing_is_asked_once(void **state)
+{
+    CUdeviceptr address = take(40 * MIB);
+    fill(address, 40 * MIB, 1);
+    drop_arena();
+    watch_locking();
+    give_chunk(64 * MIB);
+    locked.refuses = CUDA_ERROR_NOT_SUPPORTED;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(swap_mover.lock_pages() < 0);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        fill(address, 40 * MIB, i);
+    }
+    assert_int_equal(locked.refused, 1);
+    check(address, 40 * MIB, 2);
+    SET(cuMemHostRegister_v2, driver_register);
+    swap_state()->arena.is_unlockable = false;
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
@@ -1504,6 +1528,7 @@ int main(void)
         TEST(an_eviction_without_room_changes_nothing),
         TEST(host_memory_is_page_locked_in_pieces_before_it_is_needed),
         TEST(a_move_page_locks_what_it_uses),
+        TEST(a_driver_that_page_locks_nothing_is_asked_once),
         TEST(page_locks_end_with_their_context),
         TEST(what_there_is_room_for_leaves_first),
         TEST(host_memory_goes_back_where_others_need_it),
