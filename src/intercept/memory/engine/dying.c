@@ -94,6 +94,8 @@ bool dying_end_all(bool with_empty_ones, uint64_t patience_ns)
 {
     struct swap *swap = swap_state();
     guard_lock(&swap->lock);
+    if (!swap->dying_count)
+        patience_ns = 0; /* empty extents are not worth waiting for */
     if (with_empty_ones)
         add_empty_ones();
     uint64_t last = swap->dying_count ? swap->deaths : 0, devices = last ? devices_of_all() : 0;

@@ -21,7 +21,8 @@ void dying_begin(struct extent *extent, struct dying *dying);
  * is used again. After any other answer it lives as before. */
 CUresult dying_end(const struct dying *dying, uint64_t patience_ns);
 
-/* End those that can end, and on request the empty shared extents. Returns whether any did. Called without locks. */
+/* End those that can end, and on request the empty shared extents, for which nobody waits. Returns whether any did. Called
+ * without locks. */
 bool dying_end_all(bool with_empty_ones, uint64_t patience_ns);
 
 /* Under the engine's lock, in a process without work: end all. */

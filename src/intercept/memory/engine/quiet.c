@@ -32,6 +32,8 @@ struct quiet {
     bool has_all; /* these are all contexts of the process */
     /* There could be no event for one of them, as while a capture is open. */
     bool lacks_events;
+    /* More than one extent is dying: somebody has waited in vain already. */
+    bool others_die;
     uint32_t count;
     struct concerned contexts[SWAP_CONTEXTS_MAX];
 };
@@ -83,10 +85,11 @@ static void find_contexts(struct quiet *quiet)
     quiet->doubts = in_flight_doubts();
 }
 
-static bool has_changed(const struct quiet *quiet)
+static bool has_changed(struct quiet *quiet)
 {
     guard_lock(&swap_state()->lock);
     bool has_changed = quiet->gone != swap_state()->contexts_gone;
+    quiet->others_die = swap_state()->dying_count > 1;
     guard_unlock(&swap_state()->lock);
     return has_changed;
 }
@@ -160,7 +163,8 @@ static bool wait_by_looking(struct quiet *quiet, uint64_t patience_ns)
     while (!look(quiet)) {
         from_ns = from_ns ? from_ns : monotonic_ns();
         passed_ns = monotonic_ns() - from_ns;
-        if (passed_ns >= patience_ns || (quiet->lacks_events && passed_ns >= CAPTURE_PATIENCE_NS)) {
+        if (passed_ns >= patience_ns ||
+            (quiet->lacks_events && (quiet->others_die || passed_ns >= CAPTURE_PATIENCE_NS))) {
             give_up(quiet);
             return false;
         }

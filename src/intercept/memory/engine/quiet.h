@@ -20,7 +20,7 @@
 #define QUIET_PATIENCE_NS UINT64_C(10000000000)
 
 /* Wait until all is done that the contexts on `devices` (a bit for each, by ordinal) were given before this call, but no
- * longer than `patience_ns`, or a second while a capture is open. CUDA_ERROR_NOT_READY: it is not known to be done. Any
+ * longer than `patience_ns`, or a second while a capture is open, if nobody has waited so in vain before. CUDA_ERROR_NOT_READY: it is not known to be done. Any
  * other error: what the driver says of `own`, one of these contexts or NULL. */
 CUresult quiet_wait(uint64_t devices, CUcontext own, uint64_t patience_ns);
 
