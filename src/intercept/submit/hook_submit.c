@@ -2,6 +2,9 @@
 #include "cuda/driver_more.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
+#include "intercept/submit/peer_copies.h"
+
+peer_copies_finder *_Atomic peer_copies_find;
 
 #define PARAMETERS_1(A) A a1
 #define PARAMETERS_2(A, B) A a1, B a2
@@ -58,36 +61,51 @@ static inline bool overlaps(const CUlaunchConfig *config)
 #define FUNCTION_ARGUMENT(n) a##n
 #define FUNCTION_FIRST (a1 && a2 ? a1->function : NULL)
 
-#define PASSES(symbol, form, stream, enter, leave, again, ...)                                               \
+#define PASSES(symbol, form, stream, call, enter, leave, again, ...)                                         \
     CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
         struct gate *gate = gate_of();                                                                       \
         if (!gate)                                                                                           \
-            return real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                       \
+            return call;                                                                                     \
         CUstream named = STREAM_##stream, to = named ? named : DEFAULT_##form;                               \
         CUresult result;                                                                                     \
         unsigned attempt = 0;                                                                                \
         do {                                                                                                 \
             enter;                                                                                           \
-            result = real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)));                                     \
+            result = call;                                                                                   \
             leave;                                                                                           \
         } while (again(result, to, attempt++));                                                              \
         return result;                                                                                       \
     }
+#define PLAINLY(symbol, ...) real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)))
 #define ONCE(result, to, attempt) ((void)(attempt), false)
 /* The driver loads code inside the first launch of it, and makes room for what its threads have of their own: on a full card
  * such a launch fails, and may be tried again. */
 #define IF_FULL(result, to, attempt)                                                                         \
     (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) && gate_wait_for_room(to, attempt))
 #define SUBMITS(symbol, form, stream, ...)                                                                   \
-    PASSES(symbol, form, stream, gate_enter(gate, to), gate_leave(gate, to), ONCE, __VA_ARGS__)
+    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__), gate_enter(gate, to), gate_leave(gate, to),   \
+           ONCE, __VA_ARGS__)
 #define COPIES_SYNC(symbol, form, stream, ...)                                                               \
-    PASSES(symbol, form, stream, gate_enter_sync_copy(gate, to), gate_leave(gate, to), ONCE, __VA_ARGS__)
+    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__), gate_enter_sync_copy(gate, to),               \
+           gate_leave(gate, to), ONCE, __VA_ARGS__)
 #define COPIES_ASYNC(symbol, form, stream, ...)                                                              \
-    PASSES(symbol, form, stream, gate_enter_async_copy(gate, to), gate_leave_async_copy(gate, to), ONCE,     \
-           __VA_ARGS__)
+    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__), gate_enter_async_copy(gate, to),              \
+           gate_leave_async_copy(gate, to), ONCE, __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
-    PASSES(symbol, form, stream, gate_enter_launch(gate, to, FUNCTION_##function, OVERLAPS_##stream),        \
+    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__),                                               \
+           gate_enter_launch(gate, to, FUNCTION_##function, OVERLAPS_##stream),                              \
            gate_leave_launch(gate, to, OVERLAPS_##stream), IF_FULL, __VA_ARGS__)
+#define BETWEEN_3(peer) real(peer)(a1, between.to, a2, between.from, a3)
+#define BETWEEN_4(peer) real(peer)(a1, between.to, a2, between.from, a3, a4)
+#define COPIES_INSIDE(symbol, form, stream, peer, ...)                                                       \
+    static CUresult JOIN(copy_by_, symbol)(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))               \
+    {                                                                                                        \
+        struct peer_copy between;                                                                            \
+        return peer_copies_is_one(a1, a2, &between) && real(peer) ? JOIN(BETWEEN_, COUNT(__VA_ARGS__))(peer) \
+                                                                  : PLAINLY(symbol, __VA_ARGS__);            \
+    }                                                                                                        \
+    PASSES(symbol, form, stream, JOIN(copy_by_, symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__))),               \
+           gate_enter(gate, to), gate_leave(gate, to), ONCE, __VA_ARGS__)
 #include "intercept/submit/submit.def"

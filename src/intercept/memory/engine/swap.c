@@ -17,6 +17,7 @@
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
+#include "intercept/submit/peer_copies.h"
 
 /* Whether every device that the process sees has memory apart from its addresses. A process has one engine. */
 static bool has_vmm(void)
@@ -278,6 +279,37 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     return result == CUDA_SUCCESS ? free_ours(way, key, freed.is_small) : result;
 }
 
+/* --- Copies between cards ---------------------------------------------------------------------------- */
+
+static bool reaches(CUdevice device, const struct extent *extent)
+{
+    return extent_devices(extent) >> device & 1;
+}
+
+/* Copies of linear memory whose cards cannot reach each other. What the program maps itself, and memory of pools, is to
+ * it what it is without us. */
+static bool swap_find_peer_copy(CUdeviceptr to, CUdeviceptr from, struct peer_copy *found)
+{
+    guard_lock(&swap_state()->lock);
+    const struct extent *one = extents_find(&swap_state()->extents, to),
+                        *other = extents_find(&swap_state()->extents, from);
+    bool is_between = one && other && one->device != other->device && one->context && other->context &&
+                      !reaches(one->device, other) && !reaches(other->device, one);
+    if (is_between)
+        *found = (struct peer_copy){.to = one->context, .from = other->context};
+    guard_unlock(&swap_state()->lock);
+    return is_between;
+}
+
+/* From the first context on a second device on, copies may be between cards. */
+static void look_for_peers(const struct swap_tools *met)
+{
+    const struct swap_tools *tools = swap_state()->tools;
+    for (unsigned i = 0; i < SWAP_CONTEXTS_MAX; i++)
+        if (tools[i].context && tools[i].device != met->device)
+            atomic_store_explicit(&peer_copies_find, swap_find_peer_copy, memory_order_relaxed);
+}
+
 /* Make the tools that move memory in this context; tools.h says why so early. If the card has no room for them, they
  * are made with the first move. */
 static void swap_meet_context(CUcontext context)
@@ -287,7 +319,8 @@ static void swap_meet_context(CUcontext context)
     if (!own_calls_begin(&calls, context))
         return;
     guard_lock(&swap_state()->lock);
-    tools_find(context, &tools);
+    if (tools_find(context, &tools) == CUDA_SUCCESS)
+        look_for_peers(tools);
     guard_unlock(&swap_state()->lock);
     own_calls_end(&calls);
 }

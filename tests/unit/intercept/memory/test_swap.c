@@ -1465,6 +1465,62 @@ static void a_peer_reaches_memory_that_has_come_back(void **state)
 }
 
 /* Allocations, frees and fills at random, with evictions at random moments. */
+/* As a driver does with memory that is mapped to addresses: a plain copy knows no way between cards. */
+static CUresult copy_inside(CUdeviceptr to, CUdeviceptr from, size_t bytes)
+{
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult copy_inside_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static void copies_between_cards_that_do_not_reach_each_other_arrive(void **state)
+{
+    CUresult (*driver_copy)(CUdeviceptr, CUdeviceptr, size_t) = real(cuMemcpyDtoD_v2),
+                                                      (*driver_unified)(CUdeviceptr, CUdeviceptr, size_t) =
+                                                          real(cuMemcpy);
+    CUresult (*driver_async)(CUdeviceptr, CUdeviceptr, size_t,
+                             CUstream) = real(cuMemcpyDtoDAsync_v2),
+                             (*driver_unified_async)(CUdeviceptr, CUdeviceptr, size_t, CUstream) =
+                                 real(cuMemcpyAsync);
+    CUcontext other;
+    CUdeviceptr here = take(4 * MIB), beside = take(4 * MIB), there;
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 1), CUDA_SUCCESS);
+    assert_int_not_equal(there = take(4 * MIB), 0);
+    SET(cuMemcpyDtoD_v2, copy_inside);
+    SET(cuMemcpy, copy_inside);
+    SET(cuMemcpyDtoDAsync_v2, copy_inside_async);
+    SET(cuMemcpyAsync, copy_inside_async);
+    for (unsigned way = 0; way < 4; way++) {
+        CUdeviceptr from = way % 2 ? there : here, to = way % 2 ? here : there;
+        fill(from, 4 * MIB, way);
+        uint64_t bytes = 4 * MIB - 100;
+        CUresult result = way == 0   ? cuMemcpyDtoD_v2(to + 100, from + 100, bytes)
+                          : way == 1 ? cuMemcpy(to + 100, from + 100, bytes)
+                          : way == 2 ? cuMemcpyDtoDAsync_v2(to + 100, from + 100, bytes, NULL)
+                                     : cuMemcpyAsync(to + 100, from + 100, bytes, NULL);
+        assert_int_equal(result, CUDA_SUCCESS);
+        assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+        fill(to, 100, way);
+        check(to, 4 * MIB, way);
+    }
+    assert_int_equal(cuMemcpyDtoD_v2(beside, here, 4096), CUDA_ERROR_INVALID_VALUE); /* the driver's affair */
+    assert_int_equal(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
+    assert_int_equal(cuMemcpyDtoD_v2(there, here, 4096), CUDA_ERROR_INVALID_VALUE); /* so is this now */
+    SET(cuMemcpyDtoD_v2, driver_copy);
+    SET(cuMemcpy, driver_unified);
+    SET(cuMemcpyDtoDAsync_v2, driver_async);
+    SET(cuMemcpyAsync, driver_unified_async);
+    swap_state()->open_to[0] = 0;
+    assert_int_equal(cuMemFree_v2(there), CUDA_SUCCESS);
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(here), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(beside), CUDA_SUCCESS);
+}
+
 static void no_byte_is_wrong_after_random_moves(void **state)
 {
     enum { KEPT = 40, ROUNDS = 1500 };
@@ -1563,6 +1619,7 @@ int main(void)
         TEST(memory_is_made_for_rdma_where_the_device_has_it),
         TEST(memory_for_rdma_that_is_out_of_reach_is_made_without_it),
         TEST(a_device_that_cannot_reach_memory_is_refused_while_it_is_away),
+        TEST(copies_between_cards_that_do_not_reach_each_other_arrive),
         TEST(no_byte_is_wrong_after_random_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,27 @@
+/* peer_copies.h - copies between the memory of two cards that cannot reach each other.
+ *
+ * The driver carries them out for memory of cuMemAlloc, whichever way a program asks. Of memory that is mapped to
+ * addresses it knows the cards only by what may be reached, so there the copy must name both contexts
+ * (cuMemcpyPeer; PyTorch's allocator does so for its expandable segments). An engine that puts such memory in place of
+ * cuMemAlloc's registers a function that tells. */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "cuda/driver.h"
+
+struct peer_copy {
+    CUcontext to, from;
+};
+
+/* Whether a copy between these addresses has to name contexts, and which. NULL: none has to. */
+typedef bool peer_copies_finder(CUdeviceptr to, CUdeviceptr from, struct peer_copy *found);
+extern peer_copies_finder *_Atomic peer_copies_find;
+
+static inline bool peer_copies_is_one(CUdeviceptr to, CUdeviceptr from, struct peer_copy *found)
+{
+    peer_copies_finder *find = atomic_load_explicit(&peer_copies_find, memory_order_relaxed);
+    return __builtin_expect(find != NULL, false) && find(to, from, found);
+}
