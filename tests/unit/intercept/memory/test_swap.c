@@ -1360,6 +1360,7 @@ static void memory_is_made_for_rdma_where_the_device_has_it(void **state)
     assert_int_equal(for_rdma.asked, 0);
     SET(cuDeviceGetAttribute, say_for_rdma);
     swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    swap_state()->is_rdma_proven[0] = false;
     CUdeviceptr capable = take(3 * MIB);
     assert_int_equal(for_rdma.asked, 1);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
@@ -1377,6 +1378,7 @@ static void memory_is_made_for_rdma_where_the_device_has_it(void **state)
     SET(cuMemCreate, driver_create);
     SET(cuDeviceGetAttribute, driver_attribute);
     swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    swap_state()->is_rdma_proven[0] = false;
     const CUdeviceptr taken[] = {plain, capable, refused, later};
     for (unsigned i = 0; i < 4; i++)
         assert_int_equal(cuMemFree_v2(taken[i]), CUDA_SUCCESS);
@@ -1409,6 +1411,7 @@ static void memory_for_rdma_that_is_out_of_reach_is_made_without_it(void **state
     SET(cuMemSetAccess, refuse_access_for_rdma);
     SET(cuDeviceGetAttribute, say_for_rdma);
     swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    swap_state()->is_rdma_proven[0] = false;
     for_rdma.calls = 0;
     uint64_t before = used();
     CUdeviceptr first = take(3 * MIB), later = take(3 * MIB);
@@ -1428,6 +1431,7 @@ static void memory_for_rdma_that_is_out_of_reach_is_made_without_it(void **state
     SET(cuMemSetAccess, driver_set_access);
     SET(cuDeviceGetAttribute, driver_attribute);
     swap_state()->for_rdma[0] = RDMA_UNKNOWN;
+    swap_state()->is_rdma_proven[0] = false;
     assert_int_equal(cuMemFree_v2(first), CUDA_SUCCESS);
     assert_int_equal(cuMemFree_v2(later), CUDA_SUCCESS);
 }
