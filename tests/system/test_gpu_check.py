@@ -435,8 +435,8 @@ def test_the_micro_checks_find_a_sound_simulated_card_as_the_docs_say(gpu_check)
      "not as believed", "cuMemSetAccess answers CUDA_ERROR_UNKNOWN", "passed"),
     ({"FAKECUDA_DEVICE": "t4"}, "create-access", "memory with FABRIC handles can be made where the GPU claims it",
      "could not be tried", "not tried: the GPU does not claim it; cuMemCreate answers CUDA_ERROR_NOT_SUPPORTED", "passed"),
-    ({"FAKECUDA_FREE_WAITS": "0"}, "free-waits", "a free of one byte waits for the context's work", "not as believed", "no", "passed"),
-    ({"FAKECUDA_UNMAP_WAITS": "0"}, "unmap-running", "unmapping waits for kernels that use the memory", "not as believed", "no", "passed"),
+    ({"FAKECUDA_FREE_WAITS": "1"}, "free-waits", "a free of one byte does not wait for the context's work", "not as believed", "yes", "passed"),
+    ({"FAKECUDA_UNMAP_WAITS": "1"}, "unmap-running", "unmapping does not wait for kernels that use the memory", "not as believed", "yes", "passed"),
     ({"FAKECUDA_FAULT": "wrong@3"}, "digests", "digests tell whether memory has changed", "not as believed", "wrong", "failed"),
     ({"FAKECUDA_FAULT": "wrong@10"}, "digests", "... of 20 MiB", "not as believed", "wrong", "failed"),
     ({"FAKECUDA_IMEX": "0"}, "create-access", "memory with FABRIC handles can be made where the GPU claims it",
@@ -765,7 +765,7 @@ def test_what_micro_checks_find_becomes_the_cards_column(constants, tmp_path):
     copy, run = constants
     result = card_result(False)
     result["checks"][0]["details"] = {"CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED": "1", "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE": "62914560"}
-    result["checks"] += [{"name": "unmap-running", "figures": {"waits": "no"}},
+    result["checks"] += [{"name": "unmap-running", "figures": {"waits": "yes"}},
                          {"name": "free-waits", "figures": {"of_1_byte": "not tried: the kernel had ended before"}},
                          {"name": "create-access", "figures": {"rdma_can_be_reached": "cuMemSetAccess answers CUDA_ERROR_UNKNOWN"}},
                          {"name": "registering", "figures": {"small_pages_at_once_rate": {"value": 4.0, "unit": "GB/s"}}},
@@ -777,9 +777,9 @@ def test_what_micro_checks_find_becomes_the_cards_column(constants, tmp_path):
     text = copy.read_text()
     found = {name: column(text, name, "h100") for name in ("UNMAP_WAITS", "FREE_WAITS", "RDMA_ACCESS", "REGISTER_GIB_NS", "CREATE_GIB_NS",
                                                            "APART_POINTERS")}
-    assert found == {"UNMAP_WAITS": "0", "FREE_WAITS": "1", "RDMA_ACCESS": "0", "REGISTER_GIB_NS": "268435456",
+    assert found == {"UNMAP_WAITS": "1", "FREE_WAITS": "0", "RDMA_ACCESS": "0", "REGISTER_GIB_NS": "268435456",
                      "CREATE_GIB_NS": "16000000", "APART_POINTERS": "0"}
-    assert column(text, "UNMAP_WAITS", "t4") == "1"
+    assert column(text, "UNMAP_WAITS", "t4") == "0"
     assert run("--check").returncode == 0
     profiles = (tmp_path / "profiles.def").read_text()
     assert column(profiles, "CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED", "h100") == "1"

@@ -63,12 +63,13 @@ struct micro_race micro_race_begin(CUstream stream)
     return race;
 }
 
-/* Work that has ended when the call returns proves a wait only if the call took long. The context may be broken by
- * then, so that a query answers an error: the work has ended. */
+/* Work that has ended when the call returns proves a wait only if the call took long. Work that the call broke was not waited
+ * for: a query then answers that error. */
 const char *micro_race_end(const struct micro_race *race)
 {
     bool took_long = now_s() - race->begin_s > MICRO_BUSY_MS * 0.25e-3;
-    if (cuStreamQuery(race->stream) == CUDA_ERROR_NOT_READY)
+    CUresult result = cuStreamQuery(race->stream);
+    if (result == CUDA_ERROR_NOT_READY || (result != CUDA_SUCCESS && race->was_busy))
         return "no";
     return race->was_busy && took_long ? "yes" : NULL;
 }

@@ -4,6 +4,7 @@
 #include "simgpu/code/launch.h"
 #include "simgpu/code/library.h"
 #include "simgpu/graph/capture.h"
+#include "simgpu/memory/in_use.h"
 #include "simgpu/memory/managed.h"
 #include "simgpu/memory/memory.h"
 #include "simgpu/time/execution.h"
@@ -24,7 +25,19 @@ struct launch {
 struct touched {
     CUdevice device;
     struct managed_faults faults;
+    unsigned range_count; /* of the first that it touches */
+    struct {
+        uint64_t address, bytes;
+    } ranges[16];
 };
+
+static void touched_add(struct touched *touched, uint64_t address, uint64_t bytes)
+{
+    if (touched->range_count < sizeof(touched->ranges) / sizeof(touched->ranges[0])) {
+        touched->ranges[touched->range_count].address = address;
+        touched->ranges[touched->range_count++].bytes = bytes;
+    }
+}
 
 static bool is_mapped(void *memory, uint64_t address, uint64_t bytes, bool writes)
 {
@@ -32,6 +45,7 @@ static bool is_mapped(void *memory, uint64_t address, uint64_t bytes, bool write
     if (!memory_is_accessible(address, bytes))
         return false;
     managed_touch(address, bytes, touched->device, writes, &touched->faults);
+    touched_add(touched, address, bytes);
     return true;
 }
 
@@ -87,8 +101,8 @@ static CUresult kernel_run(CUcontext context, const struct launch *launch, CUfun
     return CUDA_SUCCESS;
 }
 
-/* Touch what a kernel that we do not know may touch: all that is behind those of its parameters that point to
- * managed memory. Parameters that the image asks for and the program does not give are left alone. */
+/* Touch what a kernel that we do not know may touch: what those of its parameters that look like pointers point to, and of managed
+ * memory all that is behind it. Parameters that the image asks for and the program does not give are left alone. */
 static void kernel_touch(const struct launch *launch, CUfunction function, struct touched *touched)
 {
     const struct sim_kernel_image *image = function->image;
@@ -107,6 +121,7 @@ static void kernel_touch(const struct launch *launch, CUfunction function, struc
             return;
         memcpy(&address, from, sizeof(address));
         managed_touch_rest(address, touched->device, &touched->faults);
+        touched_add(touched, address, 1);
     }
 }
 
@@ -178,6 +193,8 @@ static CUresult launch_run(const struct launch *launch)
     if (touched.faults.remote_bytes > 0)
         duration_ns += execution_link_ns(touched.faults.remote_bytes);
     stream_submit(context, stream, TIMELINE_COMPUTE, duration_ns);
+    for (unsigned i = 0; i < touched.range_count; i++)
+        in_use_add(context, stream, touched.ranges[i].address, touched.ranges[i].bytes);
     return CUDA_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "simgpu/graph/capture.h"
+#include "simgpu/memory/in_use.h"
 #include "simgpu/memory/managed.h"
 
 CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
@@ -44,6 +45,10 @@ void copy_submit(CUcontext context, CUstream stream, struct copy_range to, struc
         stream_submit(context, stream, TIMELINE_COPY_IN, execution_link_ns(bytes));
     else if (from.side == COPY_DEVICE)
         stream_submit(context, stream, TIMELINE_COPY_OUT, execution_link_ns(bytes));
+    const struct copy_range *ends[] = {&to, &from};
+    for (unsigned i = 0; i < 2; i++)
+        if (ends[i]->side == COPY_DEVICE)
+            in_use_add(context, stream, ends[i]->address, ends[i]->bytes);
 }
 
 struct copy {

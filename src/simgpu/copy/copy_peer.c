@@ -4,6 +4,7 @@
 #include "simgpu/arrays/arrays.h"
 #include "simgpu/copy/copy.h"
 #include "simgpu/graph/capture.h"
+#include "simgpu/memory/in_use.h"
 #include "simgpu/memory/managed.h"
 
 /* --- Between contexts ------------------------------------------------------------------------------ */
@@ -40,6 +41,8 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
         managed_touch(to, bytes, to_context->device, true, &faults);
         managed_submit(context, stream, &faults);
         stream_submit(context, stream, TIMELINE_COPY_OUT, execution_link_ns(bytes));
+        in_use_add(context, stream, from, bytes);
+        in_use_add(context, stream, to, bytes);
     }
     memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
     return CUDA_SUCCESS;

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "simgpu/graph/capture.h"
+#include "simgpu/memory/in_use.h"
 #include "simgpu/memory/managed.h"
 #include "simgpu/memory/memory.h"
 #include "simgpu/time/execution.h"
@@ -67,6 +68,7 @@ static CUresult fill_run(struct fill fill)
     managed_touch(fill.address, last + row_bytes, context->device, true, &faults);
     managed_submit(context, stream, &faults);
     stream_submit(context, stream, TIMELINE_COMPUTE, execution_device_ns((uint64_t)row_bytes * fill.height));
+    in_use_add(context, stream, fill.address, last + row_bytes);
     for (size_t row = 0; row < fill.height; row++)
         fill_row((char *)(uintptr_t)(fill.address + row * fill.pitch), &fill);
     return CUDA_SUCCESS;

@@ -21,6 +21,16 @@ static const struct {
 #undef SIM_CONSTANT
 };
 
+/* The same with FAKECUDA_UNKIND=1 (unkind.def). */
+static const struct {
+    enum sim_constant name;
+    double value;
+} unkind[] = {
+#define UNKIND(name, value) {SIM_##name, value},
+#include "simgpu/device/unkind.def"
+#undef UNKIND
+};
+
 static double in_force[SIM_CONSTANTS];
 bool constants_are_free = true;
 
@@ -39,12 +49,22 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
+static double value_without_setting(enum sim_constant name, unsigned profile)
+{
+    const char *is_unkind = secure_getenv("FAKECUDA_UNKIND");
+    size_t count = is_unkind && *is_unkind == '1' ? sizeof(unkind) / sizeof(unkind[0]) : 0;
+    for (size_t i = 0; i < count; i++)
+        if (unkind[i].name == name)
+            return unkind[i].value;
+    return rows[name].of_profile[profile];
+}
+
 static int read_one(enum sim_constant name, unsigned profile, double *value, struct error *error)
 {
     const char *variable = rows[name].variable, *text = secure_getenv(variable);
     uint64_t bytes;
     char *end;
-    *value = rows[name].of_profile[profile];
+    *value = value_without_setting(name, profile);
     if (!text || !*text)
         return 0;
     if (ends_with(variable, "_BYTES")) {
@@ -67,6 +87,9 @@ static int read_profile(unsigned *profile, struct error *error)
 {
     const char *key = secure_getenv("FAKECUDA_CONSTANTS");
     int number = key && *key ? profile_find(key) : (int)*profile;
+    const char *is_unkind = secure_getenv("FAKECUDA_UNKIND");
+    if (is_unkind && *is_unkind && strcmp(is_unkind, "0") != 0 && strcmp(is_unkind, "1") != 0)
+        return error_set(error, EINVAL, NULL, "FAKECUDA_UNKIND is '%s'; set 0 or 1", is_unkind);
     if (number < 0)
         return error_set(error, EINVAL, NULL, "FAKECUDA_CONSTANTS is '%s'; set " PROFILE_KEYS, key);
     *profile = (unsigned)number;

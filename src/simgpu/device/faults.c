@@ -6,8 +6,8 @@
 
 #include "base/units.h"
 
-/* NVIDIA's "Xid Errors": a graphics engine exception, and "GPU has fallen off the bus". */
-enum { XID_LAUNCH_FAILED = 13, XID_LOST = 79 };
+/* NVIDIA's "Xid Errors": a graphics engine exception, a GPU memory page fault, and "GPU has fallen off the bus". */
+enum { XID_LAUNCH_FAILED = 13, XID_PAGE_FAULT = 31, XID_LOST = 79 };
 
 /* Numbers from which on, and up to which, something fails; 0: never. Written before any thread reads them. */
 static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at, wrong_at;
@@ -88,6 +88,12 @@ CUresult fault_of_work(unsigned gpu)
         return CUDA_SUCCESS;
     device_note_xid(gpu, XID_LAUNCH_FAILED);
     return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+void fault_page(CUcontext context)
+{
+    atomic_store(&context->sticky, CUDA_ERROR_ILLEGAL_ADDRESS);
+    device_note_xid(context->gpu, XID_PAGE_FAULT);
 }
 
 unsigned fault_of_sum(void)

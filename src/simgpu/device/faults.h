@@ -24,5 +24,8 @@ bool fault_of_memory(void);
  */
 CUresult fault_of_work(unsigned gpu);
 
+/* The context's work touched addresses with nothing there: it is over for good, and each later call says so. */
+void fault_page(CUcontext context);
+
 /* What is wrong in the result of this kernel that sums up memory, as bits; 0 nearly always. */
 unsigned fault_of_sum(void);

@@ -8,7 +8,6 @@
 #define BLOCK_BITS HEAP_BLOCK_BITS
 #define BLOCK_BYTES (UINT64_C(1) << BLOCK_BITS)
 #define UNIT_BYTES UINT64_C(512)
-#define SMALL_BYTES (UINT64_C(512) << 10) /* the largest piece */
 #define CLASSES 36u
 #define NO_INDEX UINT32_MAX
 #define RESERVED_MOST (UINT64_C(1) << 45)     /* a quarter of a process's addresses */
@@ -313,7 +312,7 @@ bool heap_init(uint64_t bytes)
 uint64_t heap_allocate(const struct memory_allocation *like)
 {
     pthread_mutex_lock(&heap_lock);
-    uint64_t address = like->bytes <= SMALL_BYTES ? allocate_small(like) : allocate_large(like);
+    uint64_t address = like->bytes <= HEAP_PIECE_BYTES ? allocate_small(like) : allocate_large(like);
     pthread_mutex_unlock(&heap_lock);
     return address;
 }

@@ -8,6 +8,9 @@
 
 #include "simgpu/memory/memory.h"
 
+/* The largest piece. What is larger has blocks of its own. */
+#define HEAP_PIECE_BYTES (UINT64_C(512) << 10)
+
 /* Reserve addresses enough for `bytes` of memory, however fragmented. Once a process. False if the kernel
  * refuses. */
 bool heap_init(uint64_t bytes);

@@ -12,6 +12,7 @@
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/blocks.h"
 #include "simgpu/memory/heap.h"
+#include "simgpu/memory/in_use.h"
 #include "simgpu/memory/managed.h"
 #include "simgpu/memory/pool.h"
 #include "simgpu/memory/vmm.h"
@@ -182,10 +183,11 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flag
     return CUDA_SUCCESS;
 }
 
-/* Driver API reference: cuMemFree may synchronise. */
-static void wait_as_free_does(CUcontext context)
+/* Driver API reference: cuMemFree may synchronise. It has no need to where the block stays mapped. */
+static void wait_as_free_does(CUcontext context, const struct memory_allocation *allocation)
 {
-    if (constant_whole(SIM_FREE_WAITS))
+    bool has_block = allocation->bytes > HEAP_PIECE_BYTES;
+    if (constant_whole(has_block ? SIM_FREE_BLOCK_WAITS : SIM_FREE_WAITS))
         context_wait(context);
 }
 
@@ -199,21 +201,23 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     struct memory_allocation allocation;
     SIM_REQUIRE(memory_find(pointer, &allocation) && allocation.address == pointer);
     if (allocation.kind == MEMORY_POOL) {
-        wait_as_free_does(context);
+        wait_as_free_does(context, &allocation);
         return pool_free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     if (allocation.kind == MEMORY_EXTERNAL) {
-        wait_as_free_does(allocation.context);
+        wait_as_free_does(allocation.context, &allocation);
         SIM_REQUIRE(ranges_remove(pointer, &allocation));
         external_unmap(&allocation);
         return CUDA_SUCCESS;
     }
     if (allocation.kind == MEMORY_GRAPH) {
-        wait_as_free_does(context);
+        wait_as_free_does(context, &allocation);
         return graph_memory_free_at(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     SIM_REQUIRE(allocation.kind == MEMORY_DEVICE || allocation.kind == MEMORY_MANAGED);
-    wait_as_free_does(allocation.context);
+    wait_as_free_does(allocation.context, &allocation);
+    if (allocation.bytes > HEAP_PIECE_BYTES)
+        in_use_gone(allocation.address, allocation.bytes);
     return memory_give_back(pointer, &allocation) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

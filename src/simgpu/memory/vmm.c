@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
+#include "simgpu/memory/in_use.h"
 #include "simgpu/memory/shared_fabric.h"
 #include "simgpu/memory/vmm.h"
 #include "simgpu/time/execution.h"
@@ -274,6 +275,7 @@ static CUresult unmap(uint64_t address, uint64_t bytes)
     for (uint64_t at = address; at < address + bytes;) {
         struct memory_allocation mapping;
         ranges_remove(at, &mapping);
+        in_use_gone(at, mapping.bytes);
         /* In one step, so that nobody else's mapping gets between. */
         mmap((void *)(uintptr_t)at, mapping.bytes, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -285,7 +287,7 @@ static CUresult unmap(uint64_t address, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* Waits for work that uses the memory (measure), and for all other work too: the pessimistic answer. */
+/* Waits for all work or for none (measure). */
 CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 {
     SIM_TRY(sim_ready());

@@ -51,24 +51,114 @@ static void launch(CUfunction function, void **arguments)
         _exit(101);
 }
 
-/* 1 if a free returns while a kernel runs, 0 if it has waited. */
-static int free_beside_a_kernel(void)
+/* Whether a free returns while a kernel runs. */
+static bool frees_beside_a_kernel(uint64_t bytes)
 {
     CUfunction spin = need("gs_spin_us");
     uint64_t us = 200000;
     CUdeviceptr memory;
-    if (cuMemAlloc_v2(&memory, MIB) != CUDA_SUCCESS)
-        return 102;
+    if (cuMemAlloc_v2(&memory, bytes) != CUDA_SUCCESS)
+        _exit(102);
     launch(spin, (void *[]){&us});
     if (cuMemFree_v2(memory) != CUDA_SUCCESS)
-        return 103;
-    return cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY;
+        _exit(103);
+    bool is_running = cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY;
+    if (cuCtxSynchronize() != CUDA_SUCCESS)
+        _exit(104);
+    return is_running;
+}
+
+/* Of a piece of a block, and of a block: a bit for each. */
+static int free_both(void)
+{
+    return frees_beside_a_kernel(1) | frees_beside_a_kernel(MIB) << 1;
 }
 
 static void a_free_may_wait_for_nothing(void **state)
 {
-    assert_int_equal(in_child("FAKECUDA_FREE_WAITS", "1", free_beside_a_kernel), 0);
-    assert_int_equal(in_child("FAKECUDA_FREE_WAITS", "0", free_beside_a_kernel), 1);
+    assert_int_equal(in_child("FAKECUDA_UNKIND", "0", free_both), 0);
+    assert_int_equal(in_child("FAKECUDA_FREE_WAITS", "0", free_both), 1);
+    assert_int_equal(in_child("FAKECUDA_FREE_BLOCK_WAITS", "0", free_both), 2);
+    assert_int_equal(in_child("FAKECUDA_UNKIND", "1", free_both), 1);
+}
+
+struct mapped {
+    CUdeviceptr address;
+    CUmemGenericAllocationHandle handle;
+};
+
+static struct mapped map_on(CUdevice device)
+{
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    CUmemAccessDesc access = {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    struct mapped mapped;
+    if (cuMemCreate(&mapped.handle, 2 * MIB, &how, 0) != CUDA_SUCCESS ||
+        cuMemAddressReserve(&mapped.address, 2 * MIB, 0, 0, 0) != CUDA_SUCCESS ||
+        cuMemMap(mapped.address, 2 * MIB, 0, mapped.handle, 0) != CUDA_SUCCESS ||
+        cuMemSetAccess(mapped.address, 2 * MIB, &access, 1) != CUDA_SUCCESS)
+        _exit(102);
+    return mapped;
+}
+
+/* Whether the context is broken when memory is unmapped while `use` of it, or of other memory, waits for a kernel. */
+static bool breaks(void (*use)(CUdeviceptr address), bool is_waited_for, bool of_other_memory)
+{
+    CUfunction spin = need("gs_spin_us");
+    uint64_t us = 100000;
+    struct mapped memory = map_on(0), other = map_on(0);
+    launch(spin, (void *[]){&us});
+    use(of_other_memory ? other.address : memory.address);
+    if (is_waited_for && cuCtxSynchronize() != CUDA_SUCCESS)
+        _exit(103);
+    if (cuMemUnmap(memory.address, 2 * MIB) != CUDA_SUCCESS)
+        _exit(104);
+    CUresult result = cuCtxSynchronize();
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_ILLEGAL_ADDRESS)
+        _exit(105);
+    bool is_broken = result != CUDA_SUCCESS && cuCtxSynchronize() == result; /* for good */
+    CUcontext context;
+    cuCtxGetCurrent(&context);
+    cuCtxDestroy_v2(context);
+    return is_broken;
+}
+
+static void use_by_fill(CUdeviceptr address)
+{
+    cuMemsetD8Async(address + MIB, 1, 100, NULL);
+}
+
+static void use_by_copy(CUdeviceptr address)
+{
+    CUdeviceptr mine;
+    if (cuMemAlloc_v2(&mine, 100) != CUDA_SUCCESS ||
+        cuMemcpyDtoDAsync_v2(mine, address, 100, NULL) != CUDA_SUCCESS)
+        _exit(106);
+}
+
+static void use_by_kernel(CUdeviceptr address)
+{
+    CUmodule module;
+    CUfunction unknown;
+    if (cuModuleLoadData(&module, SIMULATED_PTX) != CUDA_SUCCESS ||
+        cuModuleGetFunction(&unknown, module, "unknown") != CUDA_SUCCESS)
+        _exit(106);
+    address += MIB;
+    launch(unknown, (void *[]){&address});
+}
+
+/* Which ways of using it break the context: a bit for each. */
+static int unmap_under_work(void)
+{
+    return breaks(use_by_fill, false, false) | breaks(use_by_copy, false, false) << 1 |
+           breaks(use_by_kernel, false, false) << 2 | breaks(use_by_kernel, true, false) << 3 |
+           breaks(use_by_kernel, false, true) << 4;
+}
+
+static void work_whose_memory_is_unmapped_breaks_its_context(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_UNKIND", "1", unmap_under_work), 7);
+    assert_int_equal(in_child("FAKECUDA_UNMAP_WAITS", "1", unmap_under_work), 0);
 }
 
 static CUresult reach(bool for_rdma)
@@ -266,6 +356,7 @@ int main(int argc, char **argv)
     simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=1GiB", NULL});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_free_may_wait_for_nothing),
+        cmocka_unit_test(work_whose_memory_is_unmapped_breaks_its_context),
         cmocka_unit_test(memory_for_rdma_may_be_out_of_reach),
         cmocka_unit_test(a_driver_may_have_no_virtual_memory_management),
         cmocka_unit_test(a_driver_may_register_no_memory_of_the_host),
