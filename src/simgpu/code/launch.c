@@ -42,7 +42,7 @@ static void touched_add(struct touched *touched, uint64_t address, uint64_t byte
 static bool is_mapped(void *memory, uint64_t address, uint64_t bytes, bool writes)
 {
     struct touched *touched = memory;
-    if (!memory_is_accessible(address, bytes))
+    if (!memory_is_reachable(touched->device, address, bytes))
         return false;
     managed_touch(address, bytes, touched->device, writes, &touched->faults);
     touched_add(touched, address, bytes);
@@ -167,6 +167,26 @@ static bool launch_capture(const struct launch *launch, CUresult *result)
                           result);
 }
 
+static bool asks_for_overlap(const CUlaunchConfig *config)
+{
+    for (unsigned i = 0; config && i < config->numAttrs; i++)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+            config->attrs[i].value.programmaticStreamSerializationAllowed)
+            return true;
+    return false;
+}
+
+/* What is left of a kernel's time when the kernel before it on the stream ends. A mark between them ends the overlap. */
+static uint64_t after_overlap(const struct launch *launch, CUcontext context, CUstream stream,
+                              uint64_t duration_ns)
+{
+    uint64_t overlap_ns = constant_whole(SIM_OVERLAP_NS);
+    bool is_behind_kernel = stream_take_last_kernel(context, stream);
+    if (!is_behind_kernel || !asks_for_overlap(launch->config) || (duration_ns & TIMELINE_BY_CLOCK))
+        return duration_ns;
+    return duration_ns > overlap_ns ? duration_ns - overlap_ns : 0;
+}
+
 static CUresult launch_run(const struct launch *launch)
 {
     CUcontext context;
@@ -192,7 +212,9 @@ static CUresult launch_run(const struct launch *launch)
     managed_submit(context, stream, &touched.faults);
     if (touched.faults.remote_bytes > 0)
         duration_ns += execution_link_ns(touched.faults.remote_bytes);
+    duration_ns = after_overlap(launch, context, stream, duration_ns);
     stream_submit(context, stream, TIMELINE_COMPUTE, duration_ns);
+    stream_note_kernel(context, stream);
     for (unsigned i = 0; i < touched.range_count; i++)
         in_use_add(context, stream, touched.ranges[i].address, touched.ranges[i].bytes);
     return CUDA_SUCCESS;

@@ -7,7 +7,7 @@
 #include "simgpu/memory/in_use.h"
 #include "simgpu/memory/managed.h"
 
-CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
+CUresult copy_side_check(CUdevice device, enum copy_side *side, uint64_t address, uint64_t bytes)
 {
     struct memory_allocation allocation;
     if (*side == COPY_HOST)
@@ -17,7 +17,7 @@ CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes)
         *side = COPY_HOST; /* memory that is the program's own */
         return address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
-    if (!known || !memory_is_accessible(address, bytes))
+    if (!known || !memory_is_reachable(device, address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     bool on_host = allocation.kind == MEMORY_HOST || allocation.kind == MEMORY_REGISTERED ||
                    (*side == COPY_ANY && managed_is_on_host(address));
@@ -97,8 +97,8 @@ static CUresult copy_linear(struct copy copy)
     SIM_TRY(stream_resolve(copy.stream, copy.per_thread, &context, &stream));
     if (copy.bytes == 0)
         return CUDA_SUCCESS;
-    SIM_TRY(copy_side_check(&copy.to_side, copy.to, copy.bytes));
-    SIM_TRY(copy_side_check(&copy.from_side, copy.from, copy.bytes));
+    SIM_TRY(copy_side_check(context->device, &copy.to_side, copy.to, copy.bytes));
+    SIM_TRY(copy_side_check(context->device, &copy.from_side, copy.from, copy.bytes));
     copy_submit(context, stream, (struct copy_range){copy.to_side, copy.to, copy.bytes},
                 (struct copy_range){copy.from_side, copy.from, copy.bytes}, copy.bytes);
     memmove((void *)(uintptr_t)copy.to, (const void *)(uintptr_t)copy.from, copy.bytes);

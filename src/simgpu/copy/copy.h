@@ -8,8 +8,8 @@ enum copy_side { COPY_HOST, COPY_DEVICE, COPY_ANY };
 
 /* Check one end of a copy. COPY_ANY becomes the side that the address is on; managed memory is then used
  * where its first page is ("Unified Memory" in the CUDA programming guide: behaviour of cudaMemcpyDefault).
- * INVALID_VALUE if a device address does not have all the bytes. */
-CUresult copy_side_check(enum copy_side *side, uint64_t address, uint64_t bytes);
+ * INVALID_VALUE if a device address does not have all the bytes, or the device that copies does not reach them. */
+CUresult copy_side_check(CUdevice device, enum copy_side *side, uint64_t address, uint64_t bytes);
 
 struct copy_range {
     enum copy_side side;     /* not COPY_ANY */

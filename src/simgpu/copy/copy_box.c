@@ -37,7 +37,7 @@ static CUresult end_in_array(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
     return CUDA_SUCCESS;
 }
 
-static CUresult end_in_memory(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
+static CUresult end_in_memory(CUdevice device, struct end *end, const CUDA_MEMCPY3D_PEER *copy)
 {
     uint64_t row_end, needed, slices;
     SIM_REQUIRE(!__builtin_add_overflow(end->x_bytes, copy->WidthInBytes, &row_end));
@@ -51,10 +51,11 @@ static CUresult end_in_memory(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
     SIM_REQUIRE(!__builtin_add_overflow(needed, row_end, &needed));
     SIM_REQUIRE(!__builtin_add_overflow(needed, slices, &needed));
     uint64_t first = end->z * end->slice_bytes + end->y * end->row_bytes + end->x_bytes;
-    return copy_side_check(&end->side, end->address + first, needed - first);
+    return copy_side_check(device, &end->side, end->address + first, needed - first);
 }
 
-static CUresult end_find(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
+/* `device` copies, unless the end has a context. */
+static CUresult end_find(CUdevice device, struct end *end, const CUDA_MEMCPY3D_PEER *copy)
 {
     if (end->context)
         SIM_TRY(context_check(end->context));
@@ -62,15 +63,15 @@ static CUresult end_find(struct end *end, const CUDA_MEMCPY3D_PEER *copy)
     case CU_MEMORYTYPE_HOST:
         end->side = COPY_HOST;
         SIM_REQUIRE(end->address);
-        SIM_TRY(end_in_memory(end, copy));
+        SIM_TRY(end_in_memory(end->context ? end->context->device : device, end, copy));
         break;
     case CU_MEMORYTYPE_DEVICE:
         end->side = COPY_DEVICE;
-        SIM_TRY(end_in_memory(end, copy));
+        SIM_TRY(end_in_memory(end->context ? end->context->device : device, end, copy));
         break;
     case CU_MEMORYTYPE_UNIFIED:
         end->side = COPY_ANY;
-        SIM_TRY(end_in_memory(end, copy));
+        SIM_TRY(end_in_memory(end->context ? end->context->device : device, end, copy));
         break;
     case CU_MEMORYTYPE_ARRAY:
         SIM_TRY(end_in_array(end, copy));
@@ -134,8 +135,8 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thre
                        .z = copy->srcZ,
                        .pitch = copy->srcPitch,
                        .height = copy->srcHeight};
-    SIM_TRY(end_find(&to, copy));
-    SIM_TRY(end_find(&from, copy));
+    SIM_TRY(end_find(context->device, &to, copy));
+    SIM_TRY(end_find(context->device, &from, copy));
     copy_submit(context, stream, end_range(&to, copy), end_range(&from, copy),
                 (uint64_t)copy->WidthInBytes * copy->Height * copy->Depth);
     for (size_t slice = 0; slice < copy->Depth; slice++)
@@ -290,9 +291,9 @@ static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_arra
     if (bytes == 0)
         return CUDA_SUCCESS;
     if (!to_array)
-        SIM_TRY(copy_side_check(&to_side, to, bytes));
+        SIM_TRY(copy_side_check(context->device, &to_side, to, bytes));
     if (!from_array)
-        SIM_TRY(copy_side_check(&from_side, from, bytes));
+        SIM_TRY(copy_side_check(context->device, &from_side, from, bytes));
     copy_submit(context, stream, (struct copy_range){to_side, to, bytes},
                 (struct copy_range){from_side, from, bytes}, bytes);
     array_move(to_array, to, from_array, from, bytes);

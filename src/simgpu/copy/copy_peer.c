@@ -25,8 +25,8 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
     if (bytes == 0)
         return CUDA_SUCCESS;
     enum copy_side to_side = COPY_DEVICE, from_side = COPY_DEVICE;
-    SIM_TRY(copy_side_check(&to_side, to, bytes));
-    SIM_TRY(copy_side_check(&from_side, from, bytes));
+    SIM_TRY(copy_side_check(to_context->device, &to_side, to, bytes));
+    SIM_TRY(copy_side_check(from_context->device, &from_side, from, bytes));
     if (!is_async) {
         /* The copy comes after all that was pending in both (driver API reference). */
         context_wait(to_context);
@@ -152,9 +152,10 @@ static CUresult copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, si
     SIM_TRY(batch_stream(handle, per_thread, &context, &stream));
     for (size_t i = 0; i < count; i++) {
         enum copy_side to_side = COPY_ANY, from_side = COPY_ANY;
-        CUresult result = bytes[i] ? copy_side_check(&to_side, to[i], bytes[i]) : CUDA_ERROR_INVALID_VALUE;
+        CUresult result =
+            bytes[i] ? copy_side_check(context->device, &to_side, to[i], bytes[i]) : CUDA_ERROR_INVALID_VALUE;
         if (result == CUDA_SUCCESS)
-            result = copy_side_check(&from_side, from[i], bytes[i]);
+            result = copy_side_check(context->device, &from_side, from[i], bytes[i]);
         if (result != CUDA_SUCCESS) {
             if (failed)
                 *failed = i;
@@ -163,8 +164,8 @@ static CUresult copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, si
     }
     for (size_t i = 0; i < count; i++) {
         enum copy_side to_side = COPY_ANY, from_side = COPY_ANY;
-        SIM_TRY(copy_side_check(&to_side, to[i], bytes[i]));
-        SIM_TRY(copy_side_check(&from_side, from[i], bytes[i]));
+        SIM_TRY(copy_side_check(context->device, &to_side, to[i], bytes[i]));
+        SIM_TRY(copy_side_check(context->device, &from_side, from[i], bytes[i]));
         copy_submit(context, stream, (struct copy_range){to_side, to[i], bytes[i]},
                     (struct copy_range){from_side, from[i], bytes[i]}, bytes[i]);
         memmove((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], bytes[i]);

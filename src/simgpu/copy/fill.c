@@ -63,7 +63,7 @@ static CUresult fill_run(struct fill fill)
     SIM_REQUIRE(fill.address % fill.element_bytes == 0 && fill.pitch % fill.element_bytes == 0);
     SIM_REQUIRE(fill.height == 1 || fill.pitch >= row_bytes);
     SIM_REQUIRE(!__builtin_mul_overflow(fill.pitch, fill.height - 1, &last));
-    SIM_REQUIRE(memory_is_accessible(fill.address, last + row_bytes));
+    SIM_REQUIRE(memory_is_reachable(context->device, fill.address, last + row_bytes));
     struct managed_faults faults = {0};
     managed_touch(fill.address, last + row_bytes, context->device, true, &faults);
     managed_submit(context, stream, &faults);

@@ -2,6 +2,7 @@
  *
  * the kernel's lock   NVIDIA's kernel module lets one call at a time, of all processes, change or ask what is on the
  *                     card. A call holds the lock for some time; the others wait, whatever they ask
+ * the process's lock  while a process page-locks memory, all other calls of it wait
  * the loader's lock   while a process loads code, its other threads' calls that give the GPU work wait */
 #pragma once
 
@@ -27,6 +28,11 @@ void cost_of_memory(uint64_t bytes);
 
 /* What a call takes for each GiB of `bytes`, by the row. */
 void cost_of_bytes(enum sim_constant each_gib, uint64_t bytes);
+
+/* What page-locking memory of the host takes, as its pages are, under the process's lock; and wait while another thread of this
+ * process has that lock. Whoever waits has its turn before what is page-locked later. */
+void cost_of_registering(uint64_t address, uint64_t bytes);
+void cost_wait_for_registering(void);
 
 /* Load code for what the row says, under the loader's lock. */
 void cost_load_code(enum sim_constant row);

@@ -10,8 +10,8 @@
 enum { XID_LAUNCH_FAILED = 13, XID_PAGE_FAULT = 31, XID_LOST = 79 };
 
 /* Numbers from which on, and up to which, something fails; 0: never. Written before any thread reads them. */
-static uint64_t oom_first, oom_last, xid_at, lost_at, hang_at, wrong_at;
-static atomic_ullong memory_count, work_count, sum_count;
+static uint64_t oom_first, oom_last, record_first, record_last, xid_at, lost_at, hang_at, wrong_at;
+static atomic_ullong memory_count, record_count, work_count, sum_count;
 
 static bool fault_read(const char *item, size_t length)
 {
@@ -34,6 +34,9 @@ static bool fault_read(const char *item, size_t length)
     if (strcmp(text, "oom") == 0) {
         oom_first = number;
         oom_last = and_all_later ? UINT64_MAX : number;
+    } else if (strcmp(text, "record") == 0) {
+        record_first = number;
+        record_last = and_all_later ? UINT64_MAX : number;
     } else if (strcmp(text, "xid") == 0 && !and_all_later) {
         xid_at = number;
     } else if (strcmp(text, "lost") == 0 && !and_all_later) {
@@ -55,8 +58,8 @@ int faults_init(struct error *error)
         size_t length = strcspn(list, ",");
         if (!fault_read(list, length))
             return error_set(error, EINVAL, NULL,
-                             "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, xid@N, lost@N, hang@N or "
-                             "wrong@N, with commas between",
+                             "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, record@N, record@N+, xid@N, "
+                             "lost@N, hang@N or wrong@N, with commas between",
                              (int)length, list);
         list += length;
         list += *list == ',';
@@ -70,6 +73,14 @@ bool fault_of_memory(void)
         return false;
     uint64_t number = atomic_fetch_add(&memory_count, 1) + 1;
     return number >= oom_first && number <= oom_last;
+}
+
+bool fault_of_record(void)
+{
+    if (record_first == 0)
+        return false;
+    uint64_t number = atomic_fetch_add(&record_count, 1) + 1;
+    return number >= record_first && number <= record_last;
 }
 
 CUresult fault_of_work(unsigned gpu)

@@ -7,6 +7,8 @@
  *          is left
  * hang@N   from its Nth work for the compute engine on, NVML answers nobody about GPUs, until this process
  *          has gone
+ * record@N its Nth recording of an event outside a capture fails, as for want of something that comes back; the next one does not;
+ *          record@N+: all from there
  * wrong@N  its Nth kernel that sums up memory (checksums and digests) has one wrong bit in its result
  *
  * Each process counts for itself, from 1. */
@@ -26,6 +28,9 @@ CUresult fault_of_work(unsigned gpu);
 
 /* The context's work touched addresses with nothing there: it is over for good, and each later call says so. */
 void fault_page(CUcontext context);
+
+/* Whether this recording of an event shall fail. */
+bool fault_of_record(void);
 
 /* What is wrong in the result of this kernel that sums up memory, as bits; 0 nearly always. */
 unsigned fault_of_sum(void);

@@ -197,6 +197,7 @@ CUresult sim_ready(void)
     if (!atomic_load_explicit(&simulator.initialised, memory_order_acquire))
         return CUDA_ERROR_NOT_INITIALIZED;
     checkpoint_wait();
+    cost_wait_for_registering();
     return CUDA_SUCCESS;
 }
 

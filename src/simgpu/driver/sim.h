@@ -56,12 +56,14 @@ struct CUctx_st {
     size_t limits[CU_LIMIT_MAX];
     uint64_t charged_bytes;       /* what the context itself costs */
     _Atomic uint64_t local_bytes; /* the most that a kernel needed of local memory, a thread */
+    atomic_bool ends_with_kernel; /* as of a stream, of the legacy one */
     uint64_t peers;               /* a bit for each GPU whose memory it may reach (peers.c) */
     CUcontext next;               /* all contexts of the process */
 
     /* Under execution_lock(gpu). */
     struct timeline_marks legacy;   /* the legacy stream's last work */
     struct timeline_marks blocking; /* that of all streams which synchronise with it */
+    struct timeline_marks made;     /* of those: of streams that are no thread's own */
     struct timeline_marks all;
     LIST_HEAD(, CUstream_st) streams;
 };
@@ -74,6 +76,7 @@ struct CUstream_st {
     unsigned long long id;
     unsigned long long thread;      /* whose own default stream it is; 0: a program made it */
     struct timeline_marks last;     /* under execution_lock() */
+    atomic_bool ends_with_kernel;   /* the last that was put on it is a kernel, without a mark behind it */
     LIST_ENTRY(CUstream_st) entry;  /* of the context's */
     struct kept_handle kept;        /* once it is destroyed */
     struct capture_stream *capture; /* what is captured of it (capture.c); NULL: nothing */

@@ -111,7 +111,16 @@ bool memory_find(uint64_t address, struct memory_allocation *allocation)
     return ranges_find(address, allocation);
 }
 
-bool memory_is_accessible(uint64_t address, uint64_t bytes)
+static bool is_out_of_reach(const struct memory_allocation *allocation, CUdevice device)
+{
+    return allocation->kind == MEMORY_MAPPED && !constant_whole(SIM_REACH_ALL) &&
+           !(allocation->reached_by >> device & 1);
+}
+
+/* Any device may be meant. */
+#define WHICHEVER (-1)
+
+static bool is_accessible(CUdevice device, uint64_t address, uint64_t bytes)
 {
     /* Mappings and pool memory may lie side by side, so go on where one ends. */
     while (bytes > 0) {
@@ -122,6 +131,8 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes)
             return false;
         if (allocation.kind == MEMORY_MAPPED && allocation.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             return false; /* mapped, but cuMemSetAccess did not allow it */
+        if (device != WHICHEVER && is_out_of_reach(&allocation, device))
+            return false;
         if (allocation.kind == MEMORY_GRAPH && !graph_memory_is_accessible(&allocation))
             return false;
         uint64_t left = allocation.address + allocation.bytes - address;
@@ -131,6 +142,16 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes)
         bytes -= left;
     }
     return true;
+}
+
+bool memory_is_accessible(uint64_t address, uint64_t bytes)
+{
+    return is_accessible(WHICHEVER, address, bytes);
+}
+
+bool memory_is_reachable(CUdevice device, uint64_t address, uint64_t bytes)
+{
+    return is_accessible(device, address, bytes);
 }
 
 /* --- Linear, pitched, managed ---------------------------------------------------------------------- */
@@ -306,7 +327,7 @@ static CUresult host_register(void *pointer, size_t bytes, unsigned flags)
     for (uint64_t page = first; page < address + bytes; page += PAGE_BYTES)
         if (mincore((void *)(uintptr_t)page, PAGE_BYTES, &resident) < 0 && errno == ENOMEM)
             return CUDA_ERROR_INVALID_VALUE;
-    cost_of_bytes(SIM_REGISTER_GIB_NS, bytes);
+    cost_of_registering(address, bytes);
     ranges_add(&(struct memory_allocation){
         .address = address,
         .bytes = bytes,

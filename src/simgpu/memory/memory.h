@@ -37,6 +37,7 @@ struct memory_allocation {
     enum memory_kind kind;
     unsigned gpu;
     unsigned flags;
+    uint64_t reached_by;        /* MAPPED: a bit for each device that cuMemSetAccess gave access */
     uint64_t id;                /* never used twice in a process */
     struct device_share *share; /* when other processes can have it (device.h) */
     bool is_abandoned;          /* freed here, but another process goes on with it */
@@ -48,6 +49,10 @@ bool memory_find(uint64_t address, struct memory_allocation *allocation);
 
 /* Whether a kernel may touch all of [address, address + bytes). */
 bool memory_is_accessible(uint64_t address, uint64_t bytes);
+
+/* The same, and by work of the device: memory that is mapped only where cuMemSetAccess named it, unless the constant REACH_ALL
+ * says that all reach it. */
+bool memory_is_reachable(CUdevice device, uint64_t address, uint64_t bytes);
 
 /* Take `bytes` of the GPU's memory for a context, with an address. OUT_OF_MEMORY, or CUDA_SUCCESS with
  * `*address`. */
@@ -87,5 +92,5 @@ bool ranges_remove(uint64_t address, struct memory_allocation *allocation);
 bool ranges_find(uint64_t address, struct memory_allocation *allocation);
 /* Any one range of a context; false when there is none. */
 bool ranges_find_context(CUcontext context, struct memory_allocation *allocation);
-void ranges_set_flags(uint64_t address, unsigned flags);
+void ranges_set_access(uint64_t address, unsigned flags, uint64_t reached_by);
 bool ranges_overlap(uint64_t address, uint64_t bytes);

@@ -81,12 +81,14 @@ bool ranges_find_context(CUcontext context, struct memory_allocation *allocation
     return found;
 }
 
-void ranges_set_flags(uint64_t address, unsigned flags)
+void ranges_set_access(uint64_t address, unsigned flags, uint64_t reached_by)
 {
     pthread_rwlock_wrlock(&ranges_lock);
     size_t at = lower_bound(address);
-    if (at < range_count && ranges[at].address == address)
+    if (at < range_count && ranges[at].address == address) {
         ranges[at].flags = flags;
+        ranges[at].reached_by = reached_by;
+    }
     pthread_rwlock_unlock(&ranges_lock);
 }
 

@@ -212,6 +212,23 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
 
 /* --- Mapping --------------------------------------------------------------------------------------- */
 
+/* What a call takes that changes what so many mappings are. */
+static void cost_of_mapping(uint64_t mappings)
+{
+    cost_hold_kernel_lock(constant_whole(SIM_MAP_NS) + mappings * constant_whole(SIM_MAP_CHUNK_NS));
+}
+
+static uint64_t count_mappings(uint64_t address, uint64_t bytes)
+{
+    uint64_t end = address + bytes, count = 0;
+    struct memory_allocation mapping;
+    while (constant_whole(SIM_MAP_CHUNK_NS) && address < end && ranges_find(address, &mapping)) {
+        count++;
+        address = mapping.address + mapping.bytes;
+    }
+    return count;
+}
+
 static CUresult map(uint64_t address, uint64_t bytes, struct handle *handle)
 {
     SIM_REQUIRE(handle && handle->references > 0 && bytes <= handle->bytes);
@@ -242,7 +259,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGeneric
     SIM_TRY(vmm_ready());
     SIM_REQUIRE(bytes > 0 && is_granular(pointer) && is_granular(bytes) && flags == 0);
     SIM_REQUIRE(offset == 0); /* the driver takes no other (driver API reference) */
-    cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
+    cost_of_mapping(1);
     multicast_lock_whole(value);
     CUresult result = map(pointer, bytes, handle_of(value));
     pthread_mutex_unlock(&vmm_lock);
@@ -298,15 +315,15 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
         if (context)
             context_wait(context);
     }
-    cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
+    cost_of_mapping(count_mappings(pointer, bytes));
     pthread_mutex_lock(&vmm_lock);
     CUresult result = unmap(pointer, bytes);
     pthread_mutex_unlock(&vmm_lock);
     return result;
 }
 
-/* Set access for the device where the memory is, a peer of it, or the host. What one of them may do all may do, so
- * taking a peer's access away changes nothing. */
+/* Set access for the device where the memory is, a peer of it, or the host. What one of them may do all may do
+ * here, but for who may reach it at all. */
 static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access)
 {
     SIM_REQUIRE(is_whole_mappings(address, bytes));
@@ -325,14 +342,21 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
             return CUDA_ERROR_UNKNOWN;
         if (is_of_peer && !device_reaches(simulator.visible[access->location.id], handle->gpu))
             return CUDA_ERROR_NOT_SUPPORTED;
+        uint64_t reached_by = mapping.reached_by;
+        if (access->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+            uint64_t bit = UINT64_C(1) << access->location.id;
+            reached_by =
+                access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? reached_by & ~bit : reached_by | bit;
+        }
         if (is_of_peer && access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            ranges_set_access(at, mapping.flags, reached_by);
             at += mapping.bytes;
             continue;
         }
         int protection = (access->flags & 1 ? PROT_READ : 0) | (access->flags & 2 ? PROT_WRITE : 0);
         if (!handle->multicast && mprotect((void *)(uintptr_t)at, mapping.bytes, protection) < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        ranges_set_flags(at, access->flags);
+        ranges_set_access(at, access->flags, reached_by);
         at += mapping.bytes;
     }
     return CUDA_SUCCESS;
@@ -342,7 +366,7 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc
 {
     SIM_TRY(vmm_ready());
     SIM_REQUIRE(pointer && bytes > 0 && access && count > 0);
-    cost_hold_kernel_lock(constant_whole(SIM_MAP_NS));
+    cost_of_mapping(count * count_mappings(pointer, bytes));
     pthread_mutex_lock(&vmm_lock);
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
@@ -362,6 +386,8 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
         const struct handle *handle = mapping.owner;
         unsigned gpu = simulator.visible[location->id];
         bool reaches = !handle->is_device || gpu == handle->gpu || device_reaches(gpu, handle->gpu);
+        if (handle->is_device && !constant_whole(SIM_REACH_ALL))
+            reaches = mapping.reached_by >> location->id & 1;
         *flags = reaches ? mapping.flags : 0;
     } else {
         *flags = mapping.kind == MEMORY_HOST ? mapping.flags : 0;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "simgpu/device/faults.h"
 #include "simgpu/device/shared.h"
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/memory.h"
@@ -172,9 +173,12 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     if (event->context != context)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (fault_of_record())
+        return CUDA_ERROR_OUT_OF_MEMORY;
     if (event->capture)
         capture_event_forget(event);
     cost_pay(event->flags & CU_EVENT_DISABLE_TIMING ? SIM_EVENT_NS : SIM_EVENT_TIMED_NS);
+    stream_take_last_kernel(context, stream);
     wait_for_time(context, stream);
     if (event->place)
         return interprocess_record(event->place, context, stream);
@@ -244,13 +248,20 @@ CUresult cuEventSynchronize(CUevent event)
     return context_check(event->context);
 }
 
+/* The clock of events goes in steps. */
+static uint64_t in_steps(uint64_t time_ns)
+{
+    uint64_t step_ns = constant_whole(SIM_EVENT_STEP_NS);
+    return step_ns > 0 ? time_ns - time_ns % step_ns : time_ns;
+}
+
 /* When a recorded event happened; false if it has not. */
 static bool event_time(CUevent event, uint64_t *time_ns)
 {
     unsigned gpu = event->context->gpu;
     execution_lock(gpu);
     bool done = event->done_ns > 0 || execution_is_reached(gpu, &event->marks);
-    *time_ns = event->done_ns;
+    *time_ns = in_steps(event->done_ns);
     execution_unlock(gpu);
     return done && *time_ns > 0;
 }

@@ -203,6 +203,8 @@ void stream_join(CUcontext context, CUstream stream, const struct timeline_marks
         timeline_marks_join(&context->legacy, marks);
     if (is_blocking(stream))
         timeline_marks_join(&context->blocking, marks);
+    if (is_blocking(stream) && !(stream && stream->thread))
+        timeline_marks_join(&context->made, marks);
     timeline_marks_join(&context->all, marks);
 }
 
@@ -304,11 +306,27 @@ void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engi
     if (fault != CUDA_SUCCESS)
         atomic_store(&context->sticky, (int)fault); /* the program's next call reports it */
     cost_pay(SIM_LAUNCH_NS);
+    stream_take_last_kernel(context, stream);
     if (engine == TIMELINE_COMPUTE)
         duration_ns = at_clock(context->gpu, duration_ns);
     /* What takes no time is done when what is before it is: there is nothing to tell the device. */
     if (duration_ns > 0)
         stream_submit_marked(context, stream, engine, duration_ns);
+}
+
+static atomic_bool *last_kernel(CUcontext context, CUstream stream)
+{
+    return stream ? &stream->ends_with_kernel : &context->ends_with_kernel;
+}
+
+bool stream_take_last_kernel(CUcontext context, CUstream stream)
+{
+    return atomic_exchange(last_kernel(context, stream), false);
+}
+
+void stream_note_kernel(CUcontext context, CUstream stream)
+{
+    atomic_store(last_kernel(context, stream), true);
 }
 
 void stream_wait(CUcontext context, CUstream stream)

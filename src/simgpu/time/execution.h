@@ -27,6 +27,10 @@ void stream_submit(CUcontext context, CUstream stream, enum timeline_engine engi
 struct timeline_marks stream_submit_marked(CUcontext context, CUstream stream, enum timeline_engine engine,
                                            uint64_t duration_ns);
 
+/* Whether a kernel is the last thing on a stream: then it is not any more; and say that it is. */
+bool stream_take_last_kernel(CUcontext context, CUstream stream);
+void stream_note_kernel(CUcontext context, CUstream stream);
+
 /* For what memops.c holds back. Put an operation of no time on a gate, behind a stream's work, and return its
  * mark; submit work that waits for nothing, false when the queue is full. */
 uint64_t stream_submit_gate(CUcontext context, CUstream stream, unsigned gate);

@@ -29,6 +29,7 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, uns
     stream->thread = thread;
     stream->id = atomic_fetch_add(&next_stream_id, 1);
     stream->last = (struct timeline_marks){0};
+    stream->ends_with_kernel = false;
     execution_lock(context->gpu);
     LIST_INSERT_HEAD(&context->streams, stream, entry);
     execution_unlock(context->gpu);
@@ -43,6 +44,7 @@ void streams_drop(CUcontext context)
     LIST_INIT(&context->streams);
     memset(&context->legacy, 0, sizeof(context->legacy));
     memset(&context->blocking, 0, sizeof(context->blocking));
+    memset(&context->made, 0, sizeof(context->made));
     memset(&context->all, 0, sizeof(context->all));
     execution_unlock(context->gpu);
     while (stream) {
@@ -179,6 +181,20 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     return stream_destroy(stream);
 }
 
+/* What a query looks at. The reference says of work in the legacy stream that it waits for other threads' own streams, and says
+ * nothing of queries. Under execution_lock(). */
+static struct timeline_marks marks_of_query(CUcontext context, CUstream stream)
+{
+    if (stream || constant_whole(SIM_LEGACY_QUERY))
+        return stream_marks(context, stream);
+    struct timeline_marks marks = context->made;
+    CUstream own;
+    LIST_FOREACH (own, &context->streams, entry)
+        if (own->thread == stream_thread())
+            timeline_marks_join(&marks, &own->last);
+    return marks;
+}
+
 static CUresult stream_query(CUstream handle, bool per_thread)
 {
     CUcontext context;
@@ -187,7 +203,7 @@ static CUresult stream_query(CUstream handle, bool per_thread)
     SIM_TRY(capture_unsafe());
     cost_pay(SIM_QUERY_NS);
     execution_lock(context->gpu);
-    struct timeline_marks marks = stream_marks(context, stream);
+    struct timeline_marks marks = marks_of_query(context, stream);
     bool reached = execution_is_reached(context->gpu, &marks);
     execution_unlock(context->gpu);
     return reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -427,6 +443,7 @@ static CUresult host_call_submit(CUstream handle, bool per_thread, CUhostFn func
                                .stream = handle,
                                .context = context};
     pthread_mutex_lock(&queue->submitting);
+    stream_take_last_kernel(context, stream);
     call->before = stream_submit_marked(context, stream, TIMELINE_HOST, 0);
     call->mark = call->before.at[TIMELINE_HOST]--;
     pthread_mutex_lock(&queue->lock);

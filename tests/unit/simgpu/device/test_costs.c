@@ -58,6 +58,30 @@ static void each_call_costs_what_its_row_says(void **state)
     assert_cuda(cuModuleUnload(module));
 }
 
+static CUdeviceptr map_pieces(unsigned count)
+{
+    const CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUdeviceptr address;
+    assert_cuda(cuMemAddressReserve(&address, count * 2 * MIB, 0, 0, 0));
+    for (unsigned i = 0; i < count; i++) {
+        CUmemGenericAllocationHandle handle;
+        assert_cuda(cuMemCreate(&handle, 2 * MIB, &how, 0));
+        assert_cuda(cuMemMap(address + i * 2 * MIB, 2 * MIB, 0, handle, 0));
+        assert_cuda(cuMemRelease(handle));
+    }
+    return address;
+}
+
+static void what_is_mapped_costs_by_the_handle(void **state)
+{
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr address = map_pieces(3);
+    assert_takes(3 * 4 * MS, cuMemSetAccess(address, 6 * MIB, &access, 1));
+    assert_takes(3 * 4 * MS, cuMemUnmap(address, 6 * MIB));
+    assert_cuda(cuMemAddressFree(address, 6 * MIB));
+}
+
 static void a_wait_ends_some_time_after_the_work(void **state)
 {
     CUmodule module;
@@ -355,11 +379,12 @@ int main(int argc, char *argv[])
                    "FAKECUDA_BLOCK_BYTES=0", "FAKECUDA_MODULE_BYTES=3MiB", "FAKECUDA_LAUNCH_NS=2e6",
                    "FAKECUDA_EVENT_NS=3e6", "FAKECUDA_EVENT_TIMED_NS=4e6", "FAKECUDA_QUERY_NS=5e6",
                    "FAKECUDA_ALLOC_NS=6e6", "FAKECUDA_ALLOC_GIB_NS=16e6", "FAKECUDA_WAKE_NS=7e6",
-                   "FAKECUDA_LOAD_NS=50e6", "FAKECUDA_NVML_LIST_NS=30e6",
+                   "FAKECUDA_LOAD_NS=50e6", "FAKECUDA_NVML_LIST_NS=30e6", "FAKECUDA_MAP_CHUNK_NS=4e6",
                    "FAKECUDA_TIMER_RUNS_ON=0", /* who watches the clock computes for as long as it says */
                    NULL});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_costs_what_its_row_says),
+        cmocka_unit_test(what_is_mapped_costs_by_the_handle),
         cmocka_unit_test(a_wait_ends_some_time_after_the_work),
         cmocka_unit_test(a_kernel_that_is_not_known_takes_some_time_too),
         cmocka_unit_test(code_is_loaded_inside_the_first_launch_and_takes_memory),

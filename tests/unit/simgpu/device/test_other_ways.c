@@ -2,9 +2,14 @@
  * own. */
 #include "simulated.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+
+#include "base/clock.h"
 
 #define PTX                                                                                                  \
     ".version 7.0\n.target sm_70\n.address_size 64\n"                                                        \
@@ -342,6 +347,277 @@ static void the_nth_sum_is_wrong(void **state)
     assert_int_equal(in_child("FAKECUDA_FAULT", "", sum_three_times), 0);
 }
 
+/* --- What the legacy stream's query sees --- */
+
+static CUcontext context_of_all;
+static CUfunction kernel_of_all;
+
+static void *spin_in_own_stream(void *unused)
+{
+    uint64_t us = 500000;
+    (void)unused;
+    return (void *)(uintptr_t)(cuCtxSetCurrent(context_of_all) ||
+                               cuLaunchKernel(kernel_of_all, 1, 1, 1, 1, 1, 1, 0, CU_STREAM_PER_THREAD,
+                                              (void *[]){&us}, NULL));
+}
+
+/* 1: it sees another thread's own stream; 2: and this thread's. Work behind it waits for both in any case. */
+static int query_beside_own_streams(void)
+{
+    pthread_t thread;
+    void *failed;
+    kernel_of_all = need("gs_spin_us");
+    cuCtxGetCurrent(&context_of_all);
+    if (pthread_create(&thread, NULL, spin_in_own_stream, NULL) != 0 || pthread_join(thread, &failed) != 0 ||
+        failed)
+        return 102;
+    int seen = cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY;
+    if (cuStreamSynchronize(NULL) != CUDA_SUCCESS || cuCtxSynchronize() != CUDA_SUCCESS ||
+        spin_in_own_stream(NULL))
+        return 103;
+    return seen | (cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY) << 1;
+}
+
+static void the_legacy_streams_query_may_not_see_other_threads_streams(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_UNKIND", "0", query_beside_own_streams), 3);
+    assert_int_equal(in_child("FAKECUDA_UNKIND", "1", query_beside_own_streams), 2);
+}
+
+/* --- Mapped memory of another card --- */
+
+/* What works from device 0: 1: a plain copy; 2: a peer copy; 4: a plain copy once device 0 has access; 8: a kernel before. */
+static int reach_a_peer(void)
+{
+    CUcontext contexts[2];
+    CUdeviceptr mine;
+    unsigned long long flags;
+    setenv("FAKECUDA_GPUS", "2", 1);
+    CUfunction fill = need("gs_checksum_u32");
+    if (cuCtxGetCurrent(&contexts[0]) || cuMemAlloc_v2(&mine, 100) || cuCtxCreate_v2(&contexts[1], 0, 1))
+        return 102;
+    struct mapped theirs = map_on(1);
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    cuCtxSetCurrent(contexts[0]);
+    int works = cuMemcpyDtoD_v2(mine, theirs.address, 100) == CUDA_SUCCESS;
+    works |= (cuMemcpyPeer(mine, contexts[0], theirs.address, contexts[1], 100) == CUDA_SUCCESS) << 1;
+    uint64_t count = 1;
+    launch(fill, (void *[]){&theirs.address, &count, &mine});
+    bool has_failed = cuCtxSynchronize() != CUDA_SUCCESS;
+    works |= !has_failed << 3;
+    if (has_failed &&
+        (cuCtxDestroy_v2(contexts[0]) || cuCtxCreate_v2(&contexts[0], 0, 0) || cuMemAlloc_v2(&mine, 100)))
+        return 103;
+    if (cuMemSetAccess(theirs.address, 2 * MIB, &access, 1) ||
+        cuMemGetAccess(&flags, &access.location, theirs.address) ||
+        flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return 104;
+    works |= (cuMemcpyDtoD_v2(mine, theirs.address, 100) == CUDA_SUCCESS) << 2;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (works == 6 && (cuMemSetAccess(theirs.address, 2 * MIB, &access, 1) ||
+                       cuMemcpyDtoD_v2(mine, theirs.address, 100) != CUDA_ERROR_INVALID_VALUE))
+        return 105;
+    return works;
+}
+
+static void mapped_memory_is_reached_where_access_was_given(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_UNKIND", "1", reach_a_peer), 6);
+    assert_int_equal(in_child("FAKECUDA_REACH_ALL", "1", reach_a_peer), 15);
+}
+
+/* --- Page-locking --- */
+
+static atomic_bool is_registered;
+
+static void *register_some(void *memory)
+{
+    CUresult result = cuCtxSetCurrent(context_of_all) || cuMemHostRegister_v2(memory, MIB, 0);
+    is_registered = true;
+    return (void *)(uintptr_t)result;
+}
+
+/* 1 if another thread's call waits while memory is page-locked. */
+static int call_beside_registering(void)
+{
+    pthread_t thread;
+    CUdevice device;
+    void *failed, *memory = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t longest_ns = 0;
+    need("gs_spin_us");
+    cuCtxGetCurrent(&context_of_all);
+    if (memory == MAP_FAILED || pthread_create(&thread, NULL, register_some, memory) != 0)
+        return 102;
+    while (!is_registered) {
+        uint64_t begin_ns = monotonic_ns();
+        cuCtxGetDevice(&device);
+        uint64_t took_ns = monotonic_ns() - begin_ns;
+        longest_ns = took_ns > longest_ns ? took_ns : longest_ns;
+    }
+    if (pthread_join(thread, &failed) != 0 || failed)
+        return 103;
+    return longest_ns > 200000000;
+}
+
+static void page_locking_holds_up_the_process(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_REGISTER_GIB_NS", "6e11", call_beside_registering), 1);
+}
+
+/* 1 if page-locking 4 MiB of huge pages took 100 ms. */
+static int register_huge_pages(void)
+{
+    char *mapped = mmap(NULL, 6 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    need("gs_spin_us");
+    char *memory = (char *)(((uintptr_t)mapped + 2 * MIB - 1) & ~(uintptr_t)(2 * MIB - 1));
+    if (mapped == MAP_FAILED || madvise(memory, 4 * MIB, MADV_HUGEPAGE) < 0)
+        return 102;
+    memset(memory, 1, 4 * MIB);
+    uint64_t begin_ns = monotonic_ns();
+    if (cuMemHostRegister_v2(memory, 4 * MIB, 0) != CUDA_SUCCESS)
+        return 103;
+    return monotonic_ns() - begin_ns > 100000000;
+}
+
+/* At 50 s for a GiB, where the kernel gives huge pages. */
+static void huge_pages_are_page_locked_at_a_rate_of_their_own(void **state)
+{
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+    char line[100] = "";
+    bool are_given = file && fgets(line, sizeof(line), file) && !strstr(line, "[never]");
+    if (file)
+        fclose(file);
+    if (!are_given)
+        skip();
+    assert_int_equal(in_child("FAKECUDA_REGISTER_HUGE_GIB_NS", "5e10", register_huge_pages), 1);
+}
+
+/* --- Events, and what they end --- */
+
+static int record_three_times(void)
+{
+    CUevent event;
+    int failed = 0;
+    need("gs_spin_us");
+    if (cuEventCreate(&event, 0) != CUDA_SUCCESS)
+        return 102;
+    for (unsigned i = 0; i < 3; i++)
+        failed |= (cuEventRecord(event, NULL) != CUDA_SUCCESS) << i;
+    return failed;
+}
+
+static void recording_an_event_may_fail_once(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_FAULT", "record@2", record_three_times), 2);
+    assert_int_equal(in_child("FAKECUDA_FAULT", "record@2+", record_three_times), 6);
+}
+
+static void wait_for_gate(void *gate)
+{
+    while (!*(atomic_bool *)gate)
+        usleep(1000);
+}
+
+static void launch_allowing_overlap(CUfunction function, CUstream stream)
+{
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream,
+                             .attrs = &attribute,
+                             .numAttrs = 1};
+    CUdeviceptr nothing = 0;
+    if (cuLaunchKernelEx(&config, function, (void *[]){&nothing}, NULL) != CUDA_SUCCESS)
+        _exit(104);
+}
+
+/* Milliseconds of two kernels, all of them behind a gate so that what calls take does not count. */
+static float time_two(CUfunction kernel, CUstream stream, CUevent mark)
+{
+    static atomic_bool gate;
+    CUevent events[2];
+    float ms;
+    gate = false;
+    if (cuEventCreate(&events[0], 0) || cuEventCreate(&events[1], 0) ||
+        cuLaunchHostFunc(stream, wait_for_gate, &gate) || cuEventRecord(events[0], stream))
+        _exit(102);
+    launch_allowing_overlap(kernel, stream);
+    if (mark && cuEventRecord(mark, stream) != CUDA_SUCCESS)
+        _exit(103);
+    launch_allowing_overlap(kernel, stream);
+    cuEventRecord(events[1], stream);
+    gate = true;
+    if (cuStreamSynchronize(stream) != CUDA_SUCCESS ||
+        cuEventElapsedTime(&ms, events[0], events[1]) != CUDA_SUCCESS)
+        _exit(105);
+    return ms;
+}
+
+static int overlap_two_kernels(void)
+{
+    CUmodule module;
+    CUfunction unknown;
+    CUstream stream;
+    CUevent mark;
+    setenv("FAKECUDA_KERNEL_NS", "20e6", 1);
+    need("gs_spin_us");
+    if (cuModuleLoadData(&module, SIMULATED_PTX) || cuModuleGetFunction(&unknown, module, "unknown") ||
+        cuStreamCreate(&stream, 0) || cuEventCreate(&mark, CU_EVENT_DISABLE_TIMING))
+        return 106;
+    float without_ms = time_two(unknown, stream, NULL), with_ms = time_two(unknown, stream, mark);
+    return (without_ms > 24 && without_ms < 26) | (with_ms > 39 && with_ms < 41) << 1;
+}
+
+static void a_mark_ends_the_overlap_of_two_kernels(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_OVERLAP_NS", "15e6", overlap_two_kernels), 3);
+}
+
+static int time_in_steps(void)
+{
+    CUfunction steps = need("gs_steps_u32");
+    float ms = time_steps(steps); /* 20 ms and what the calls take */
+    return ms > 0 && (int)(ms * 1000 + 0.5F) % 3000 == 0;
+}
+
+static void the_clock_of_events_goes_in_steps(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_EVENT_STEP_NS", "3e6", time_in_steps), 1);
+}
+
+/* Milliseconds of a digest of 8 bytes by 64 threads. */
+static int time_digest(void)
+{
+    CUmodule module;
+    CUfunction digest;
+    CUdeviceptr memory, out;
+    CUevent events[2];
+    uint64_t count = 1;
+    float ms;
+    need("gs_spin_us");
+    if (cuModuleLoadData(&module,
+                         ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gpuslice_digest_u64"
+                         "(.param .u64 p, .param .u64 n, .param .u64 out){ret;}\n") ||
+        cuModuleGetFunction(&digest, module, "gpuslice_digest_u64") || cuMemAlloc_v2(&memory, 8) ||
+        cuMemAlloc_v2(&out, 16) || cuEventCreate(&events[0], 0) || cuEventCreate(&events[1], 0) ||
+        cuEventRecord(events[0], NULL) ||
+        cuLaunchKernel(digest, 2, 1, 1, 32, 1, 1, 0, NULL, (void *[]){&memory, &count, &out}, NULL) ||
+        cuEventRecord(events[1], NULL) || cuCtxSynchronize() || cuEventElapsedTime(&ms, events[0], events[1]))
+        return 102;
+    return ms >= 128;
+}
+
+static void a_digest_pays_for_its_atomics(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_ATOMIC_NS", "1e6", time_digest), 1);
+    assert_int_equal(in_child("FAKECUDA_ATOMIC_NS", "0", time_digest), 0);
+}
+
 static int make_context(void)
 {
     CUcontext context;
@@ -364,6 +640,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_compute_mode_keeps_others_from_the_gpu),
         cmocka_unit_test(the_clock_of_an_idle_gpu_rises_with_work),
         cmocka_unit_test(the_nth_sum_is_wrong),
+        cmocka_unit_test(the_legacy_streams_query_may_not_see_other_threads_streams),
+        cmocka_unit_test(mapped_memory_is_reached_where_access_was_given),
+        cmocka_unit_test(page_locking_holds_up_the_process),
+        cmocka_unit_test(huge_pages_are_page_locked_at_a_rate_of_their_own),
+        cmocka_unit_test(recording_an_event_may_fail_once),
+        cmocka_unit_test(a_mark_ends_the_overlap_of_two_kernels),
+        cmocka_unit_test(the_clock_of_events_goes_in_steps),
+        cmocka_unit_test(a_digest_pays_for_its_atomics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
