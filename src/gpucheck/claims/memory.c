@@ -319,7 +319,57 @@ static void rdma(void)
     claim_number("memory of cuMemCreate is not for RDMA else", 0, is_created_for_rdma(false));
 }
 
+static uint64_t is_synchronous(CUdeviceptr address)
+{
+    unsigned value = 0;
+    need("cuPointerGetAttribute", cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+    return value;
+}
+
+/* Whether a memset behind many kernels returns before them. */
+static bool memset_returns_early(CUdeviceptr address)
+{
+    CUfunction store = need_store_kernel();
+    uint32_t value = 1;
+    uint64_t count = 1;
+    for (unsigned i = 0; i < 1000; i++)
+        need("cuLaunchKernel",
+             cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&address, &value, &count}, NULL));
+    need("cuMemsetD8_v2", cuMemsetD8_v2(address, 0, 4));
+    bool was_early = cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY;
+    need("cuCtxSynchronize", cuCtxSynchronize());
+    return was_early;
+}
+
+/* Memory whose synchronous copies and memsets are done when they return. */
+static void synchronous(void)
+{
+    CUmemGenericAllocationHandle handle;
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUdeviceptr linear, managed, mapped;
+    const unsigned on = 1;
+    need_context();
+    need("cuMemAlloc_v2", cuMemAlloc_v2(&linear, MIB));
+    need("cuMemAllocManaged", cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
+    claim_number("SYNC_MEMOPS is not set at first", 0, is_synchronous(linear));
+    claim_result("SYNC_MEMOPS of memory of cuMemAlloc", CUDA_SUCCESS,
+                 cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, linear + 100));
+    claim_number("SYNC_MEMOPS of memory of cuMemAlloc reads as set", 1, is_synchronous(linear));
+    claim_true("a memset of memory set to SYNC_MEMOPS is done when it returns", "nothing is left",
+               !memset_returns_early(linear));
+    claim_result("SYNC_MEMOPS of managed memory", CUDA_SUCCESS,
+                 cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, managed));
+    claim_number("SYNC_MEMOPS of managed memory reads as set", 1, is_synchronous(managed));
+    need("cuMemAddressReserve", cuMemAddressReserve(&mapped, 2 * MIB, 0, 0, 0));
+    need("cuMemCreate", cuMemCreate(&handle, 2 * MIB, &properties, 0));
+    need("cuMemMap", cuMemMap(mapped, 2 * MIB, 0, handle, 0));
+    claim_result("SYNC_MEMOPS of memory of cuMemCreate", CUDA_ERROR_NOT_SUPPORTED,
+                 cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, mapped));
+}
+
 const struct group groups_of_memory[] = {
     {"linear", linear}, {"managed", managed},    {"host", host}, {"pointers", pointers},
-    {"pools", pools},   {"vmm", virtual_memory}, {"rdma", rdma}, {NULL, NULL},
+    {"pools", pools},   {"vmm", virtual_memory}, {"rdma", rdma}, {"synchronous", synchronous},
+    {NULL, NULL},
 };

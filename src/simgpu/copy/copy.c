@@ -25,6 +25,13 @@ CUresult copy_side_check(CUdevice device, enum copy_side *side, uint64_t address
     return CUDA_SUCCESS;
 }
 
+bool copy_waits(CUcontext context, enum copy_side to_side, uint64_t to, enum copy_side from_side,
+                uint64_t from)
+{
+    return to_side == COPY_HOST || from_side == COPY_HOST || memory_is_synchronous(context, to) ||
+           memory_is_synchronous(context, from);
+}
+
 static void range_touch(CUcontext context, struct copy_range range, bool writes,
                         struct managed_faults *faults)
 {
@@ -102,8 +109,7 @@ static CUresult copy_linear(struct copy copy)
     copy_submit(context, stream, (struct copy_range){copy.to_side, copy.to, copy.bytes},
                 (struct copy_range){copy.from_side, copy.from, copy.bytes}, copy.bytes);
     memmove((void *)(uintptr_t)copy.to, (const void *)(uintptr_t)copy.from, copy.bytes);
-    /* Within the device even cuMemcpy returns at once (CUDA: API synchronisation behaviour). */
-    if (!copy.is_async && (copy.to_side == COPY_HOST || copy.from_side == COPY_HOST))
+    if (!copy.is_async && copy_waits(context, copy.to_side, copy.to, copy.from_side, copy.from))
         stream_wait(context, stream);
     return CUDA_SUCCESS;
 }

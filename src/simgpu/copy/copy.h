@@ -11,6 +11,11 @@ enum copy_side { COPY_HOST, COPY_DEVICE, COPY_ANY };
  * INVALID_VALUE if a device address does not have all the bytes, or the device that copies does not reach them. */
 CUresult copy_side_check(CUdevice device, enum copy_side *side, uint64_t address, uint64_t bytes);
 
+/* Whether a synchronous copy between these ends returns only when it is done; within the device it usually returns at once
+ * (CUDA: API synchronisation behaviour). */
+bool copy_waits(CUcontext context, enum copy_side to_side, uint64_t to, enum copy_side from_side,
+                uint64_t from);
+
 struct copy_range {
     enum copy_side side;     /* not COPY_ANY */
     uint64_t address, bytes; /* from the first to the last that is copied */

@@ -143,7 +143,7 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thre
         for (size_t row = 0; row < copy->Height; row++)
             array_move(to.array, to.address + slice * to.slice_bytes + row * to.row_bytes, from.array,
                        from.address + slice * from.slice_bytes + row * from.row_bytes, copy->WidthInBytes);
-    if (!is_async && (to.side == COPY_HOST || from.side == COPY_HOST))
+    if (!is_async && copy_waits(context, to.side, to.address, from.side, from.address))
         stream_wait(context, stream);
     return CUDA_SUCCESS;
 }
@@ -297,7 +297,7 @@ static CUresult copy_array_line(CUarray to_array, uint64_t to, CUarray from_arra
     copy_submit(context, stream, (struct copy_range){to_side, to, bytes},
                 (struct copy_range){from_side, from, bytes}, bytes);
     array_move(to_array, to, from_array, from, bytes);
-    if (!is_async && host_or_device == COPY_HOST)
+    if (!is_async && copy_waits(context, to_side, to, from_side, from))
         stream_wait(context, stream);
     return CUDA_SUCCESS;
 }

@@ -45,6 +45,8 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
         in_use_add(context, stream, to, bytes);
     }
     memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    if (!is_async && copy_waits(context, to_side, to, from_side, from))
+        stream_wait(context, stream);
     return CUDA_SUCCESS;
 }
 

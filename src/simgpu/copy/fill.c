@@ -1,4 +1,4 @@
-/* fill.c - memset in all its forms. On device memory even those without a stream return at once. */
+/* fill.c - memset in all its forms. On device memory even those without a stream return at once, unless SYNC_MEMOPS is set. */
 #include <string.h>
 
 #include "simgpu/graph/capture.h"
@@ -71,6 +71,8 @@ static CUresult fill_run(struct fill fill)
     in_use_add(context, stream, fill.address, last + row_bytes);
     for (size_t row = 0; row < fill.height; row++)
         fill_row((char *)(uintptr_t)(fill.address + row * fill.pitch), &fill);
+    if (!fill.is_async && memory_is_synchronous(context, fill.address))
+        stream_wait(context, stream);
     return CUDA_SUCCESS;
 }
 

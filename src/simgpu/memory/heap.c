@@ -345,6 +345,19 @@ bool heap_find(uint64_t address, struct memory_allocation *allocation)
     return found;
 }
 
+bool heap_set_synchronous(uint64_t address, bool is_synchronous)
+{
+    pthread_mutex_lock(&heap_lock);
+    uint32_t index;
+    struct piece *piece = piece_find(address, &index);
+    bool found =
+        piece && piece->allocation.bytes > 0 && address - piece->allocation.address < piece->allocation.bytes;
+    if (found)
+        piece->allocation.is_synchronous = is_synchronous;
+    pthread_mutex_unlock(&heap_lock);
+    return found;
+}
+
 void heap_free_each(bool (*visit)(struct memory_allocation *allocation, void *context), void *context)
 {
     pthread_mutex_lock(&heap_lock);

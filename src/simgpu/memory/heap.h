@@ -22,6 +22,9 @@ uint64_t heap_allocate(const struct memory_allocation *like);
 /* Free what begins at `address` and is of one of `kinds` (1 << kind), and tell what it was. */
 bool heap_free(uint64_t address, unsigned kinds, struct memory_allocation *allocation);
 
+/* Set `is_synchronous` of what `address` lies in. False if nothing is there. */
+bool heap_set_synchronous(uint64_t address, bool is_synchronous);
+
 /* What `address` lies in. */
 bool heap_find(uint64_t address, struct memory_allocation *allocation);
 

@@ -389,6 +389,13 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer)
 
 /* --- What is known of an address ------------------------------------------------------------------- */
 
+bool memory_is_synchronous(CUcontext context, uint64_t address)
+{
+    struct memory_allocation allocation;
+    return context->flags & CU_CTX_SYNC_MEMOPS ||
+           (memory_find(address, &allocation) && allocation.is_synchronous);
+}
+
 /* Either out-parameter may be NULL. */
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)
 {
@@ -524,6 +531,8 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
         *value = is_for_rdma(allocation);
         return true;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *value = allocation->is_synchronous;
+        return true;
     default:
         return true;
     }
@@ -585,11 +594,20 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
     return CUDA_SUCCESS;
 }
 
+/* Not for memory of cuMemCreate (seen with drivers 575 to 590); UCX tells no difference between that and a pool's. The call
+ * waits for copies that were begun before (driver API reference). */
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)
 {
     SIM_TRY(sim_ready());
     struct memory_allocation allocation;
+    unsigned is_on;
     SIM_REQUIRE(value && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
     SIM_REQUIRE(memory_find(pointer, &allocation));
+    if (allocation.kind == MEMORY_MAPPED || allocation.kind == MEMORY_MULTICAST ||
+        allocation.kind == MEMORY_POOL)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    memcpy(&is_on, value, sizeof(is_on));
+    if (heap_set_synchronous(pointer, is_on != 0) && allocation.context)
+        context_wait(allocation.context);
     return CUDA_SUCCESS;
 }

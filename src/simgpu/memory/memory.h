@@ -40,6 +40,7 @@ struct memory_allocation {
     uint64_t reached_by;        /* MAPPED: a bit for each device that cuMemSetAccess gave access */
     uint64_t id;                /* never used twice in a process */
     struct device_share *share; /* when other processes can have it (device.h) */
+    bool is_synchronous;        /* SYNC_MEMOPS was set for it */
     bool is_abandoned;          /* freed here, but another process goes on with it */
     void *owner;                /* the pool, or the handle that is mapped */
 };
@@ -53,6 +54,10 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes);
 /* The same, and by work of the device: memory that is mapped only where cuMemSetAccess named it, unless the constant REACH_ALL
  * says that all reach it. */
 bool memory_is_reachable(CUdevice device, uint64_t address, uint64_t bytes);
+
+/* Whether a synchronous copy or fill in the context, of what is at the address, returns when it is done: SYNC_MEMOPS is set for the
+ * memory, or for the context. */
+bool memory_is_synchronous(CUcontext context, uint64_t address);
 
 /* Take `bytes` of the GPU's memory for a context, with an address. OUT_OF_MEMORY, or CUDA_SUCCESS with
  * `*address`. */

@@ -368,6 +368,72 @@ static void memory_lives_until_the_last_of_handle_retain_and_mapping_goes(void *
     assert_cuda(cuMemAddressFree(base, 4 * STEP));
 }
 
+/* Whether a copy in the device, a memset and a copy between contexts return behind a kernel with the kernel done: a bit for each. */
+static unsigned what_waits(CUdeviceptr to, CUdeviceptr from)
+{
+    CUmodule module;
+    CUfunction spin;
+    uint64_t us = 50000;
+    unsigned waited = 0;
+    assert_cuda(cuModuleLoadData(&module, SIMULATED_PTX));
+    assert_cuda(cuModuleGetFunction(&spin, module, "gs_spin_us"));
+    for (unsigned i = 0; i < 3; i++) {
+        assert_cuda(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&us}, NULL));
+        assert_cuda(i == 0   ? cuMemcpyDtoD_v2(to, from, 4)
+                    : i == 1 ? cuMemsetD8_v2(to, 0, 4)
+                             : cuMemcpy(to, from, 4));
+        waited |= (unsigned)(cuStreamQuery(NULL) == CUDA_SUCCESS) << i;
+    }
+    assert_cuda(cuCtxSynchronize());
+    assert_cuda(cuModuleUnload(module));
+    return waited;
+}
+
+static unsigned is_synchronous(CUdeviceptr address)
+{
+    unsigned value = 7;
+    assert_cuda(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
+    return value;
+}
+
+static void what_is_set_to_synchronous_is_waited_for(void **state)
+{
+    CUdeviceptr plain, set, managed, mapped;
+    CUmemGenericAllocationHandle handle;
+    const unsigned on = 1, off = 0;
+    assert_cuda(cuMemAlloc_v2(&plain, 100));
+    assert_cuda(cuMemAlloc_v2(&set, 100));
+    assert_cuda(cuMemAllocManaged(&managed, 100, CU_MEM_ATTACH_GLOBAL));
+    assert_int_equal(is_synchronous(set), 0);
+    assert_cuda(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, set + 50));
+    assert_cuda(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, managed));
+    assert_int_equal(is_synchronous(set), 1);
+    assert_int_equal(is_synchronous(managed), 1);
+    assert_int_equal(is_synchronous(plain), 0);
+    assert_int_equal(what_waits(plain, plain), 0);
+    assert_int_equal(what_waits(set, plain), 7);
+    assert_int_equal(what_waits(plain, set), 5);
+    assert_cuda(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, set));
+    assert_int_equal(what_waits(set, plain), 0);
+    assert_cuda(cuCtxSetFlags(CU_CTX_SYNC_MEMOPS));
+    assert_int_equal(what_waits(plain, plain), 7);
+    assert_cuda(cuCtxSetFlags(0));
+    assert_cuda(cuMemAddressReserve(&mapped, STEP, 0, 0, 0));
+    assert_cuda(cuMemCreate(&handle, STEP, &on_device, 0));
+    assert_cuda(cuMemMap(mapped, STEP, 0, handle, 0));
+    assert_int_equal(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, mapped),
+                     CUDA_ERROR_NOT_SUPPORTED);
+    assert_cuda(cuMemUnmap(mapped, STEP));
+    assert_cuda(cuMemRelease(handle));
+    assert_cuda(cuMemAddressFree(mapped, STEP));
+    assert_cuda(cuMemFree_v2(managed));
+    assert_cuda(cuMemFree_v2(set));
+    assert_cuda(cuMemAlloc_v2(&set, 100));
+    assert_int_equal(is_synchronous(set), 0); /* with the memory, its mark has gone */
+    assert_cuda(cuMemFree_v2(set));
+    assert_cuda(cuMemFree_v2(plain));
+}
+
 static void handles_are_charged_to_their_location(void **state)
 {
     CUmemGenericAllocationHandle handle;
@@ -404,6 +470,7 @@ int main(void)
         cmocka_unit_test(managed_memory_is_the_host_s_too),
         cmocka_unit_test(host_memory_is_pinned_and_registered),
         cmocka_unit_test(an_address_tells_its_allocation),
+        cmocka_unit_test(what_is_set_to_synchronous_is_waited_for),
         cmocka_unit_test(a_context_s_memory_goes_with_it),
         cmocka_unit_test(a_pool_reserves_in_steps_and_gives_back_when_synchronised),
         cmocka_unit_test(a_pool_keeps_its_threshold_until_it_is_trimmed),
