@@ -247,6 +247,19 @@ bool records_make_joint(struct records *records, enum record_kind kind, uint64_t
     return is_taken;
 }
 
+bool records_set_flags(struct records *records, enum record_kind kind, uint64_t key, uint8_t flags,
+                       bool are_set)
+{
+    uint64_t hash = hash_of(kind, key);
+    struct record_shard *shard = shard_of(records, hash);
+    lock_take(&shard->lock);
+    struct record *place = place_of(shard, hash, kind, key);
+    if (place)
+        place->flags = (uint8_t)(are_set ? place->flags | flags : place->flags & ~flags);
+    lock_leave(&shard->lock);
+    return place != NULL;
+}
+
 void records_leave_joint(struct records *records)
 {
     for (unsigned i = 0; i < RECORD_SHARDS; i++) {

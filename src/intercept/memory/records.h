@@ -93,6 +93,8 @@ enum {
     RECORD_IMPORTED = 2, /* physical memory of another process: charged by the most of it that was mapped */
     RECORD_MULTICAST =
         4, /* a multicast object or a logical endpoint: it takes no memory, and keeps what is bound to it */
+    /* A pointer set to SYNC_MEMOPS, of which the driver does not know that (synchronous.h). */
+    RECORD_SYNCHRONOUS = 8,
     RECORD_IN_RANGES = 16, /* in the range map: a pointer, or a mapping */
     RECORD_MOVES = 32,     /* the engine can take it off the card */
 };
@@ -145,6 +147,10 @@ uint64_t records_grow(struct records *records, enum record_kind kind, uint64_t k
  * there is no such record (any more). */
 bool records_make_joint(struct records *records, enum record_kind kind, uint64_t key, uint64_t bytes,
                         uint8_t joint);
+
+/* Set these flags of a record, or clear them. False if there is no such record. */
+bool records_set_flags(struct records *records, enum record_kind kind, uint64_t key, uint8_t flags,
+                       bool are_set);
 
 /* Mark all records as charged to this process. */
 void records_leave_joint(struct records *records);

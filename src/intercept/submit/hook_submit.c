@@ -3,6 +3,7 @@
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/peer_copies.h"
+#include "intercept/submit/synchronous.h"
 
 peer_copies_finder *_Atomic peer_copies_find;
 
@@ -61,13 +62,25 @@ static inline bool overlaps(const CUlaunchConfig *config)
 #define FUNCTION_ARGUMENT(n) a##n
 #define FUNCTION_FIRST (a1 && a2 ? a1->function : NULL)
 
-#define PASSES(symbol, form, stream, call, enter, leave, again, ...)                                         \
+/* Copies and memsets without a stream are the synchronous ones. */
+#define WAITS_AT(n) false
+#define WAITS_NONE true
+#define WAITS_CONFIG false
+#define WAITS_LIST false
+#define WAITS_POINTED false
+
+static inline CUresult ended(bool waits, CUstream stream, CUresult result)
+{
+    return waits && synchronous_is_in_use() ? synchronous_end(stream, result) : result;
+}
+
+#define PASSES(symbol, form, stream, waits, call, enter, leave, again, ...)                                  \
     CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
         struct gate *gate = gate_of();                                                                       \
         if (!gate)                                                                                           \
-            return call;                                                                                     \
+            return ended(waits, DEFAULT_##form, call);                                                       \
         CUstream named = STREAM_##stream, to = named ? named : DEFAULT_##form;                               \
         CUresult result;                                                                                     \
         unsigned attempt = 0;                                                                                \
@@ -76,7 +89,7 @@ static inline bool overlaps(const CUlaunchConfig *config)
             result = call;                                                                                   \
             leave;                                                                                           \
         } while (again(result, to, attempt++));                                                              \
-        return result;                                                                                       \
+        return ended(waits, to, result);                                                                     \
     }
 #define PLAINLY(symbol, ...) real(symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)))
 #define ONCE(result, to, attempt) ((void)(attempt), false)
@@ -85,16 +98,16 @@ static inline bool overlaps(const CUlaunchConfig *config)
 #define IF_FULL(result, to, attempt)                                                                         \
     (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) && gate_wait_for_room(to, attempt))
 #define SUBMITS(symbol, form, stream, ...)                                                                   \
-    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__), gate_enter(gate, to), gate_leave(gate, to),   \
-           ONCE, __VA_ARGS__)
+    PASSES(symbol, form, stream, WAITS_##stream, PLAINLY(symbol, __VA_ARGS__), gate_enter(gate, to),         \
+           gate_leave(gate, to), ONCE, __VA_ARGS__)
 #define COPIES_SYNC(symbol, form, stream, ...)                                                               \
-    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__), gate_enter_sync_copy(gate, to),               \
+    PASSES(symbol, form, stream, true, PLAINLY(symbol, __VA_ARGS__), gate_enter_sync_copy(gate, to),         \
            gate_leave(gate, to), ONCE, __VA_ARGS__)
 #define COPIES_ASYNC(symbol, form, stream, ...)                                                              \
-    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__), gate_enter_async_copy(gate, to),              \
+    PASSES(symbol, form, stream, false, PLAINLY(symbol, __VA_ARGS__), gate_enter_async_copy(gate, to),       \
            gate_leave_async_copy(gate, to), ONCE, __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
-    PASSES(symbol, form, stream, PLAINLY(symbol, __VA_ARGS__),                                               \
+    PASSES(symbol, form, stream, false, PLAINLY(symbol, __VA_ARGS__),                                        \
            gate_enter_launch(gate, to, FUNCTION_##function, OVERLAPS_##stream),                              \
            gate_leave_launch(gate, to, OVERLAPS_##stream), IF_FULL, __VA_ARGS__)
 #define BETWEEN_3(peer) real(peer)(a1, between.to, a2, between.from, a3)
@@ -106,6 +119,7 @@ static inline bool overlaps(const CUlaunchConfig *config)
         return peer_copies_is_one(a1, a2, &between) && real(peer) ? JOIN(BETWEEN_, COUNT(__VA_ARGS__))(peer) \
                                                                   : PLAINLY(symbol, __VA_ARGS__);            \
     }                                                                                                        \
-    PASSES(symbol, form, stream, JOIN(copy_by_, symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__))),               \
-           gate_enter(gate, to), gate_leave(gate, to), ONCE, __VA_ARGS__)
+    PASSES(symbol, form, stream, WAITS_##stream,                                                             \
+           JOIN(copy_by_, symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__))), gate_enter(gate, to),               \
+           gate_leave(gate, to), ONCE, __VA_ARGS__)
 #include "intercept/submit/submit.def"

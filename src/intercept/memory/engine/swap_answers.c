@@ -32,6 +32,7 @@ struct place {
     struct extent *shared;
     CUdevice device;
     bool is_resident, is_mapping;
+    bool is_synchronous;                    /* set to SYNC_MEMOPS */
     bool is_linear;                         /* from cuMemAlloc: legacy IPC can hand it out */
     bool is_for_rdma;                       /* for memory that is away */
     CUmemoryPool pool;                      /* NULL: it is not from a pool */
@@ -59,6 +60,7 @@ static bool find_under_lock(CUdeviceptr *address, struct place *place)
                                 .id = found->is_shared ? 0 : id(ID_OF_EXTENT, first->number),
                                 .shared = found->is_shared ? found : NULL,
                                 .block = id(ID_OF_EXTENT, first->number),
+                                .is_synchronous = record.flags & RECORD_SYNCHRONOUS,
                                 .is_linear = true};
     struct pool_place pools;
     bool is_pools = found && found->pool && swap_pool_find(*address, &pools);
@@ -182,6 +184,8 @@ static size_t attribute(CUpointer_attribute which, CUdeviceptr address, const st
         *value = place->is_for_rdma;
         return place->is_resident ? 0 : 4;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *value = place->is_synchronous;
+        return place->is_resident && !place->is_linear ? 0 : 4;
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         return place->is_resident ? 0 : 4;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

@@ -10,6 +10,7 @@
 #include "intercept/memory/engine/swap_pool.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/submit/gate.h"
+#include "intercept/submit/synchronous.h"
 
 /* Not a handle. The driver gets it in place of one of our handles that is not valid any more, and answers for it. */
 #define NO_HANDLE ((CUmemGenericAllocationHandle)0)
@@ -575,12 +576,32 @@ static void program_unpin_range(CUdeviceptr address, size_t bytes, enum wire_sta
     guard_unlock(&swap_state()->lock);
 }
 
+/* For memory of cuMemAlloc, which is ours: the driver would refuse. False: it is to be asked. */
+static bool set_synchronous(const void *value, CUdeviceptr address)
+{
+    unsigned is_on;
+    struct record record;
+    if (!value || !extents_find(&swap_state()->extents, address) ||
+        !records_find_around(memory_records(), address, &record) || record.kind != RECORD_POINTER)
+        return false;
+    memcpy(&is_on, value, sizeof(is_on));
+    if (!records_set_flags(memory_records(), RECORD_POINTER, record.key, RECORD_SYNCHRONOUS, is_on != 0))
+        return false;
+    if (is_on)
+        synchronous_begin();
+    return true;
+}
+
 /* Set the attribute for each piece, since the driver does not know that they belong together. */
 static CUresult program_set_attribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     if (!has_area())
         return real(cuPointerSetAttribute)(value, which, address);
     guard_lock(&swap_state()->lock);
+    if (which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && set_synchronous(value, address)) {
+        guard_unlock(&swap_state()->lock);
+        return CUDA_SUCCESS;
+    }
     struct range all = allocation_around(address);
     CUresult result = real(cuPointerSetAttribute)(value, which, address);
     struct extent *piece;

@@ -4,7 +4,10 @@
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/road.h"
+#include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
+#include "intercept/submit/gate.h"
+#include "intercept/submit/synchronous.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                      const CUmemAllocationProp *properties, unsigned long long flags)
@@ -81,14 +84,26 @@ static bool is_set(const void *value)
     return word != 0;
 }
 
+/* Whether waiting for a stream might end a capture. */
+static bool may_be_capturing(void)
+{
+    const struct gate *gate = gate_of();
+    return gate ? atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0 : own_calls_has_captured();
+}
+
 /* Programs set SYNC_MEMOPS for what RDMA reaches (GPUDirect RDMA documentation). Where the driver does not have it for
- * such memory, they go on without. */
+ * such memory, they go on without. Where it is ours to keep (synchronous.h), what was copied before is waited for, as the driver
+ * does. */
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     real_needed(cuPointerSetAttribute);
-    if (which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_set(value))
+    bool is_asked_for = which == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && is_set(value);
+    if (is_asked_for)
         vmm()->pin_range(address, 1, WIRE_STAYS_SYNC_MEMOPS);
-    return vmm()->set_attribute(value, which, address);
+    CUresult result = vmm()->set_attribute(value, which, address);
+    if (is_asked_for && synchronous_is_in_use() && !may_be_capturing())
+        result = synchronous_end(CU_STREAM_LEGACY, result);
+    return result;
 }
 
 /* The driver has mapped the memory; the mapping keeps it from now on. */

@@ -115,14 +115,15 @@ static void no_thread_is_cancelled_inside_the_engine(void **state)
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUmemGenericAllocationHandle handle;
-    unsigned is_synchronous;
+    unsigned is_for_rdma;
     driver_create = real(cuMemCreate), driver_pointer_attribute = real(cuPointerGetAttribute);
     SET(cuMemCreate, see_create);
     SET(cuPointerGetAttribute, see_pointer_attribute);
     CUdeviceptr address = take(3 * MIB);
     assert_int_equal(cuMemCreate(&handle, 2 * MIB, &properties, 0), CUDA_SUCCESS);
-    assert_int_equal(cuPointerGetAttribute(&is_synchronous, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address),
-                     CUDA_SUCCESS);
+    assert_int_equal(
+        cuPointerGetAttribute(&is_for_rdma, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, address),
+        CUDA_SUCCESS);
     SET(cuMemCreate, driver_create);
     SET(cuPointerGetAttribute, driver_pointer_attribute);
     assert_int_equal(calls_seen, 3);

@@ -272,6 +272,59 @@ static void what_is_bound_to_a_multicast_object_stays(void **state)
     assert_int_equal(pinned_bytes(), 0);
 }
 
+static unsigned is_synchronous(CUdeviceptr address)
+{
+    unsigned each = 7, all = 7;
+    CUpointer_attribute which = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    assert_int_equal(cuPointerGetAttribute(&each, which, address), CUDA_SUCCESS);
+    assert_int_equal(cuPointerGetAttributes(1, &which, (void *[]){&all}, address), CUDA_SUCCESS);
+    assert_int_equal(each, all);
+    return each;
+}
+
+/* Whether a memset, and a copy, return behind a kernel with the kernel done: a bit for each. */
+static unsigned what_waits(CUdeviceptr address)
+{
+    CUmodule module;
+    CUfunction spin;
+    uint64_t us = 50000;
+    unsigned waited = 0;
+    assert_int_equal(cuModuleLoadData(&module, ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                               ".visible .entry gs_spin_us(.param .u64 us){ret;}\n"),
+                     CUDA_SUCCESS);
+    assert_int_equal(real(cuModuleGetFunction)(&spin, module, "gs_spin_us"), CUDA_SUCCESS);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&us}, NULL),
+                         CUDA_SUCCESS);
+        assert_int_equal(i ? cuMemcpyDtoD_v2(address, address + 100, 4) : cuMemsetD8_v2(address, 0, 4),
+                         CUDA_SUCCESS);
+        waited |= (unsigned)(cuStreamQuery(NULL) == CUDA_SUCCESS) << i;
+    }
+    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(cuModuleUnload(module), CUDA_SUCCESS);
+    return waited;
+}
+
+/* Memory that stands for cuMemAlloc's takes SYNC_MEMOPS, although the driver refuses it for what we have made it of. */
+static void what_is_set_to_synchronous_copies_is_waited_for(void **state)
+{
+    CUdeviceptr address = take(BYTES), other = take(100);
+    const unsigned on = 1, off = 0;
+    assert_int_equal(is_synchronous(address), 0);
+    assert_int_equal(what_waits(address), 0);
+    assert_int_equal(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address + 100),
+                     CUDA_SUCCESS);
+    assert_int_equal(is_synchronous(address), 1);
+    assert_int_equal(is_synchronous(other), 0);
+    assert_int_equal(what_waits(address), 3);
+    assert_int_equal(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address), CUDA_SUCCESS);
+    assert_int_equal(is_synchronous(address), 0);
+    assert_int_equal(cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+    assert_int_equal(cuMemFree_v2(other), CUDA_SUCCESS);
+}
+
 /* Programs set it before a network card is told of the memory. */
 static void what_is_set_to_synchronous_copies_stays(void **state)
 {
@@ -464,6 +517,7 @@ int main(void)
         TEST(what_the_driver_would_refuse_is_refused_while_all_is_away),
         TEST(what_was_exported_stays_and_what_could_not_be_exported_moves),
         TEST(what_is_bound_to_a_multicast_object_stays),
+        TEST(what_is_set_to_synchronous_copies_is_waited_for),
         TEST(what_is_set_to_synchronous_copies_stays),
         TEST(what_became_a_dma_buf_stays),
         TEST(all_stays_once_the_program_calls_what_nobody_here_knows),

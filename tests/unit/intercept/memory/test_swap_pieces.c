@@ -328,10 +328,11 @@ static void what_is_handed_out_stays_as_a_whole(void **state)
 static unsigned set_count;
 static CUresult (*driver_set)(const void *, CUpointer_attribute, CUdeviceptr);
 
+/* A driver that has SYNC_MEMOPS for memory of cuMemCreate. */
 static CUresult count_set(const void *value, CUpointer_attribute which, CUdeviceptr address)
 {
     set_count++;
-    return driver_set(value, which, address);
+    return CUDA_SUCCESS;
 }
 
 /* A program names an address in it, and then has all of it registered by somebody else. */
@@ -348,7 +349,7 @@ static void what_rdma_may_reach_stays_as_a_whole(void **state)
         assert_int_equal(cuPointerSetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
                                                (i ? async : linear) + 2 * PIECE + 100),
                          CUDA_SUCCESS);
-        assert_int_equal(set_count, COUNT);
+        assert_int_equal(set_count, i ? COUNT : 0); /* what stands for memory of cuMemAlloc is ours to mark */
         assert_int_equal(pinned_bytes(), (i + 1) * ON_CARD);
     }
     SET(cuPointerSetAttribute, driver_set);
