@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include "simgpu/device/faults.h"
 #include "simgpu/device/shared.h"
 
 #define LOOK_NS 1000000
@@ -120,12 +121,66 @@ uint64_t checkpoint_bytes(pid_t pid)
     return sum;
 }
 
+static void hang_peers(const struct shared_slot *of)
+{
+    uint32_t peers = atomic_load(&of->peers);
+    for (uint32_t slot = 0; peers && slot < DEVICE_SLOTS; slot++) {
+        struct shared_slot *other = &shared_view()->header->slots[slot];
+        if (other != of && shared_slot_is_alive(slot) && atomic_load(&other->peers) == peers &&
+            atomic_load(&other->checkpoint_state) == CU_PROCESS_STATE_RUNNING)
+            atomic_store(&other->is_stuck, 1);
+    }
+}
+
+CUresult checkpoint_faulty(pid_t pid)
+{
+    uint32_t slot;
+    struct shared_slot *shared = slot_of(pid, &slot);
+    if (!shared)
+        return CUDA_SUCCESS;
+    hang_peers(shared);
+    if (atomic_fetch_add(&shared->checkpoints, 1) + 1 != atomic_load(&shared->kills_at))
+        return CUDA_SUCCESS;
+    kill(pid, SIGKILL);
+    return CUDA_ERROR_UNKNOWN;
+}
+
+bool checkpoint_has_failed(pid_t pid)
+{
+    uint32_t slot;
+    const struct shared_slot *shared = slot_of(pid, &slot);
+    uint32_t at = shared ? atomic_load(&shared->restore_fails_at) : 0;
+    return at > 0 && atomic_load(&shared->failed_restores) >= at;
+}
+
+void checkpoint_note_no_room(pid_t pid)
+{
+    uint32_t slot;
+    struct shared_slot *shared = slot_of(pid, &slot);
+    if (shared)
+        atomic_fetch_add(&shared->failed_restores, 1);
+}
+
+bool checkpoint_is_stuck(pid_t pid)
+{
+    uint32_t slot;
+    const struct shared_slot *shared = slot_of(pid, &slot);
+    return shared && atomic_load(&shared->is_stuck);
+}
+
 static struct shared_slot *own_slot;
 
 void checkpoint_begin(void)
 {
     own_slot = &shared_view()->header->slots[shared_view()->slot];
+    struct checkpoint_faults faults = faults_of_checkpoint();
     atomic_store(&own_slot->checkpoint_state, CU_PROCESS_STATE_RUNNING);
+    atomic_store(&own_slot->kills_at, faults.kills_at);
+    atomic_store(&own_slot->restore_fails_at, faults.restore_fails_at);
+    atomic_store(&own_slot->peers, faults.peers);
+    atomic_store(&own_slot->checkpoints, 0);
+    atomic_store(&own_slot->failed_restores, 0);
+    atomic_store(&own_slot->is_stuck, 0);
     for (unsigned gpu = 0; gpu < DEVICE_GPUS; gpu++)
         atomic_store(&own_slot->checkpointed_bytes[gpu], 0);
 }
@@ -133,8 +188,9 @@ void checkpoint_begin(void)
 void checkpoint_wait(void)
 {
     int saved_errno = errno;
-    while (own_slot && atomic_load_explicit(&own_slot->checkpoint_state, memory_order_acquire) !=
-                           CU_PROCESS_STATE_RUNNING)
+    while (own_slot && (atomic_load_explicit(&own_slot->checkpoint_state, memory_order_acquire) !=
+                            CU_PROCESS_STATE_RUNNING ||
+                        atomic_load_explicit(&own_slot->is_stuck, memory_order_relaxed)))
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     errno = saved_errno;
 }

@@ -11,6 +11,7 @@ enum { XID_LAUNCH_FAILED = 13, XID_PAGE_FAULT = 31, XID_LOST = 79 };
 
 /* Numbers from which on, and up to which, something fails; 0: never. Written before any thread reads them. */
 static uint64_t oom_first, oom_last, record_first, record_last, xid_at, lost_at, hang_at, wrong_at;
+static struct checkpoint_faults checkpoint;
 static atomic_ullong memory_count, record_count, work_count, sum_count;
 
 static bool fault_read(const char *item, size_t length)
@@ -34,6 +35,12 @@ static bool fault_read(const char *item, size_t length)
     if (strcmp(text, "oom") == 0) {
         oom_first = number;
         oom_last = and_all_later ? UINT64_MAX : number;
+    } else if (strcmp(text, "checkpoint-kills") == 0 && !and_all_later) {
+        checkpoint.kills_at = (uint32_t)number;
+    } else if (strcmp(text, "restore-fails") == 0 && !and_all_later) {
+        checkpoint.restore_fails_at = (uint32_t)number;
+    } else if (strcmp(text, "peers") == 0 && !and_all_later) {
+        checkpoint.peers = (uint32_t)number;
     } else if (strcmp(text, "record") == 0) {
         record_first = number;
         record_last = and_all_later ? UINT64_MAX : number;
@@ -59,7 +66,8 @@ int faults_init(struct error *error)
         if (!fault_read(list, length))
             return error_set(error, EINVAL, NULL,
                              "FAKECUDA_FAULT has '%.*s'; set oom@N, oom@N+, record@N, record@N+, xid@N, "
-                             "lost@N, hang@N or wrong@N, with commas between",
+                             "lost@N, hang@N, wrong@N, checkpoint-kills@N, restore-fails@N or peers@N, with "
+                             "commas between",
                              (int)length, list);
         list += length;
         list += *list == ',';
@@ -73,6 +81,11 @@ bool fault_of_memory(void)
         return false;
     uint64_t number = atomic_fetch_add(&memory_count, 1) + 1;
     return number >= oom_first && number <= oom_last;
+}
+
+struct checkpoint_faults faults_of_checkpoint(void)
+{
+    return checkpoint;
 }
 
 bool fault_of_record(void)

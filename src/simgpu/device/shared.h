@@ -57,9 +57,11 @@ struct shared_header {
         _Atomic uint64_t paged_bytes[DEVICE_GPUS];  /* managed memory that it brought there (paging.h) */
         _Atomic uint32_t checkpoint_state;          /* CUprocessState (checkpoints.h) */
         _Atomic uint64_t checkpointed_bytes[DEVICE_GPUS]; /* what it held as it was checkpointed */
+        /* How its checkpoints go (faults.h), how often they were tried, and whether it hangs since a peer's. */
+        _Atomic uint32_t kills_at, restore_fails_at, peers, checkpoints, failed_restores, is_stuck;
     } slots[DEVICE_SLOTS];
 };
-#define SHARED_LAYOUT 13u
+#define SHARED_LAYOUT 14u
 
 /* This process's view; valid after device_attach(). */
 struct shared_view {

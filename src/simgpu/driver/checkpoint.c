@@ -2,6 +2,7 @@
  * next call (driver API reference since CUDA 12.8). The calls take as long as the link takes for the bytes (measure). */
 #include <time.h>
 
+#include "base/clock.h"
 #include "simgpu/device/checkpoints.h"
 #include "simgpu/driver/sim.h"
 #include "simgpu/time/execution.h"
@@ -39,11 +40,17 @@ CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid)
     return CUDA_SUCCESS;
 }
 
-/* Locking never waits here, so that no time-out is met. */
+/* Locking waits for calls that a process hangs in alone. */
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args)
 {
     SIM_TRY(ready());
     SIM_REQUIRE(!args || args->reserved0 == 0);
+    uint64_t begin_ns = monotonic_ns(), most_ns = args ? args->timeoutMs * UINT64_C(1000000) : 0;
+    while (checkpoint_is_stuck(pid)) {
+        if (most_ns > 0 && monotonic_ns() - begin_ns >= most_ns)
+            return CUDA_ERROR_NOT_READY;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
     return checkpoint_change(pid, CU_PROCESS_STATE_RUNNING, CU_PROCESS_STATE_LOCKED);
 }
 
@@ -53,7 +60,7 @@ CUresult cuCheckpointProcessCheckpoint(int pid, CUcheckpointCheckpointArgs *args
     SIM_TRY(ready());
     SIM_TRY(checkpoint_change(pid, CU_PROCESS_STATE_LOCKED, CU_PROCESS_STATE_CHECKPOINTED));
     take_time(checkpoint_bytes(pid));
-    return CUDA_SUCCESS;
+    return checkpoint_faulty(pid);
 }
 
 CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
@@ -61,10 +68,15 @@ CUresult cuCheckpointProcessRestore(int pid, CUcheckpointRestoreArgs *args)
     SIM_TRY(ready());
     if (args && args->gpuPairsCount > 0)
         return CUDA_ERROR_NOT_SUPPORTED; /* no restoring to other GPUs */
+    if (checkpoint_has_failed(pid))
+        return CUDA_ERROR_OPERATING_SYSTEM;
     uint64_t bytes = checkpoint_bytes(pid);
-    SIM_TRY(checkpoint_change(pid, CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED));
-    take_time(bytes);
-    return CUDA_SUCCESS;
+    CUresult result = checkpoint_change(pid, CU_PROCESS_STATE_CHECKPOINTED, CU_PROCESS_STATE_LOCKED);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        checkpoint_note_no_room(pid);
+    if (result == CUDA_SUCCESS)
+        take_time(bytes);
+    return result;
 }
 
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args)

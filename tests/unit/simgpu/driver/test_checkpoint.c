@@ -120,12 +120,111 @@ static void one_that_dies_meanwhile_leaves_nothing(void **state)
     killed(child);
 }
 
+/* --- Processes that take it badly --- */
+
+static struct child start_with(const char *fault)
+{
+    setenv("FAKECUDA_FAULT", fault, 1);
+    struct child child = start(hold);
+    step(child);
+    unsetenv("FAKECUDA_FAULT");
+    held = child.pid;
+    return child;
+}
+
+static void see_it_killed(int line)
+{
+    (void)line;
+    EXPECT(cuInit(0) == CUDA_SUCCESS && cuCheckpointProcessLock(held, NULL) == CUDA_SUCCESS);
+    EXPECT(cuCheckpointProcessCheckpoint(held, NULL) == CUDA_ERROR_UNKNOWN);
+}
+
+static void a_checkpoint_may_kill(void **state)
+{
+    uint64_t whole = free_bytes();
+    struct child child = start_with("checkpoint-kills@2");
+    int status;
+    run(take_off);
+    run(bring_back);
+    run(see_it_killed);
+    assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    close(child.line);
+    assert_int_equal(free_bytes(), whole);
+}
+
+static void see_it_refused(int line)
+{
+    (void)line;
+    EXPECT(cuInit(0) == CUDA_SUCCESS &&
+           cuCheckpointProcessRestore(held, NULL) == CUDA_ERROR_OPERATING_SYSTEM);
+    EXPECT(cuCheckpointProcessUnlock(held, NULL) == CUDA_ERROR_ILLEGAL_STATE);
+    EXPECT(state_now() == CU_PROCESS_STATE_CHECKPOINTED);
+}
+
+static void a_restore_that_found_no_room_may_never_be_repeated(void **state)
+{
+    struct child child = start_with("restore-fails@1");
+    run(take_off);
+    run(fail_to_bring_back);
+    run(see_it_refused);
+    killed(child);
+}
+
+static pid_t peer;
+
+static void see_it_stuck(int line)
+{
+    CUcheckpointLockArgs lock = {.timeoutMs = 50};
+    (void)line;
+    EXPECT(cuInit(0) == CUDA_SUCCESS && cuCheckpointProcessLock(peer, &lock) == CUDA_ERROR_NOT_READY);
+}
+
+static void lock_peer(int line)
+{
+    (void)line;
+    EXPECT(cuInit(0) == CUDA_SUCCESS && cuCheckpointProcessLock(peer, NULL) == CUDA_SUCCESS);
+}
+
+static void unlock_peer(int line)
+{
+    (void)line;
+    EXPECT(cuInit(0) == CUDA_SUCCESS && cuCheckpointProcessUnlock(peer, NULL) == CUDA_SUCCESS);
+}
+
+/* A peer that was locked before goes on; one that was not hangs, also after the restore. */
+static void a_checkpoint_may_hang_a_peer(void **state)
+{
+    char byte = 's';
+    struct child locked = start_with("peers@7"), other = start_with("peers@8");
+    peer = locked.pid;
+    struct child child = start_with("peers@7");
+    run(lock_peer);
+    run(take_off);
+    run(bring_back);
+    run(unlock_peer);
+    step(locked);
+    run(take_off);
+    assert_int_equal(send(locked.line, &byte, 1, MSG_NOSIGNAL), 1);
+    run(bring_back);
+    assert_int_equal(poll(&(struct pollfd){.fd = locked.line, .events = POLLIN}, 1, 100), 0);
+    run(see_it_stuck);
+    step(other);
+    step(child);
+    killed(locked);
+    killed(other);
+    killed(child);
+}
+
 int main(void)
 {
-    simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=256MiB", "FAKECUDA_CONTEXT_BYTES=1MiB", NULL});
+    simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=512MiB", "FAKECUDA_CONTEXT_BYTES=1MiB", NULL});
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_is_taken_off_the_gpu_and_brought_back),
         cmocka_unit_test(one_that_dies_meanwhile_leaves_nothing),
+        cmocka_unit_test(a_checkpoint_may_kill),
+        cmocka_unit_test(a_restore_that_found_no_room_may_never_be_repeated),
+        cmocka_unit_test(a_checkpoint_may_hang_a_peer),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     simulated_remove();
