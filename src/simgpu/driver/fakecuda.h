@@ -17,3 +17,9 @@ struct fakecuda_compute {
  * a process got. What a process had stays when it dies, until the first process after all have gone. Fills up
  * to `capacity`; returns how many there are, or -1 where there is no such GPU or no simulated machine. */
 int fakecuda_compute(unsigned gpu, uint64_t *now_ns, struct fakecuda_compute *places, unsigned capacity);
+
+/* A network card of this process, which reads the GPU's memory past the driver, as one with nvidia-peermem does. Tell it of a
+ * range: its number, or -1 for what is not memory for RDMA. */
+int fakecuda_nic_register(uint64_t address, uint64_t bytes);
+/* Have it read: -1 if any page of the range is no longer the one that it was told of. */
+int fakecuda_nic_read(int number, uint64_t offset, void *to, uint64_t bytes);

@@ -456,7 +456,7 @@ static unsigned device_ordinal(unsigned gpu)
 }
 
 /* Memory of cuMemCreate is for RDMA only if the program asked for that. */
-static bool is_for_rdma(const struct memory_allocation *allocation)
+bool memory_is_for_rdma(const struct memory_allocation *allocation)
 {
     switch (allocation->kind) {
     case MEMORY_DEVICE:
@@ -528,7 +528,7 @@ static bool attribute_value(CUpointer_attribute attribute, const struct memory_a
             *value = ((const struct handle *)allocation->owner)->properties.requestedHandleTypes;
         return true;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *value = is_for_rdma(allocation);
+        *value = memory_is_for_rdma(allocation);
         return true;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         *value = allocation->is_synchronous;

@@ -55,6 +55,9 @@ bool memory_is_accessible(uint64_t address, uint64_t bytes);
  * says that all reach it. */
 bool memory_is_reachable(CUdevice device, uint64_t address, uint64_t bytes);
 
+/* Whether other devices may reach the memory where it is. */
+bool memory_is_for_rdma(const struct memory_allocation *allocation);
+
 /* Whether a synchronous copy or fill in the context, of what is at the address, returns when it is done: SYNC_MEMOPS is set for the
  * memory, or for the context. */
 bool memory_is_synchronous(CUcontext context, uint64_t address);

@@ -16,6 +16,8 @@
  *   toil           the same, until there is another line                                      "worked N"
  *   export         a thread without a context exports physical memory that it makes            "exported", or "bad ..."
  *   name HOW       its addresses are named in a call that gives the GPU nothing (named_by)    "named", or "bad ..."
+ *   register       sets all buffers to SYNC_MEMOPS and tells a network card of them              "registered", or "bad N ..."
+ *   reach          has the network card read each one                                           "good", or "bad N: ..."
  *   atexit         a handler of exit() makes "check"                                          "will"
  *
  * Ends at the end of input. */
@@ -31,6 +33,7 @@
 #include "base/clock.h"
 #include "cuda/driver_more.h"
 #include "driver_program.h"
+#include "simgpu/driver/fakecuda.h"
 
 #define BUFFERS_MOST 4096
 #define PTX_CHECKSUM                                                                                         \
@@ -41,6 +44,7 @@ static struct buffer {
     size_t bytes;  /* a multiple of 8 */
     uint64_t seed; /* 0: nothing was written there */
     bool is_mapped;
+    int registration; /* of the network card */
 } buffers[BUFFERS_MOST];
 static unsigned count;
 static uint64_t *host;
@@ -408,6 +412,39 @@ static void export_in_a_thread(void)
         puts("bad: no thread");
 }
 
+/* --- A network card ----------------------------------------------------------------------------------- */
+
+static void register_all(void)
+{
+    const unsigned on = 1;
+    for (unsigned i = 0; i < count; i++) {
+        CHECK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, buffers[i].address));
+        buffers[i].registration = fakecuda_nic_register(buffers[i].address, buffers[i].bytes);
+        if (buffers[i].registration < 0) {
+            printf("bad %u: it is not for RDMA\n", i);
+            return;
+        }
+    }
+    puts("registered");
+}
+
+static void reach(void)
+{
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t *expected = host, *found = host + host_bytes / 8;
+        make_content(&buffers[i], expected);
+        if (fakecuda_nic_read(buffers[i].registration, 0, found, buffers[i].bytes) != 0) {
+            printf("bad %u: it has moved\n", i);
+            return;
+        }
+        if (memcmp(expected, found, buffers[i].bytes) != 0) {
+            printf("bad %u: it is not what was written\n", i);
+            return;
+        }
+    }
+    puts("good");
+}
+
 static void obey(const char *line)
 {
     if (strncmp(line, "fill ", 5) == 0) {
@@ -433,6 +470,10 @@ static void obey(const char *line)
         export_in_a_thread();
     } else if (strncmp(line, "name ", 5) == 0) {
         name(line + 5);
+    } else if (strncmp(line, "register", 8) == 0) {
+        register_all();
+    } else if (strncmp(line, "reach", 5) == 0) {
+        reach();
     } else if (strncmp(line, "atexit", 6) == 0) {
         puts(atexit(look) == 0 ? "will" : "will not");
     } else if (strncmp(line, "work ", 5) == 0) {

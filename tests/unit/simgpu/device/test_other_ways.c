@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "simgpu/driver/fakecuda.h"
 
 #define PTX                                                                                                  \
     ".version 7.0\n.target sm_70\n.address_size 64\n"                                                        \
@@ -618,6 +619,59 @@ static void a_digest_pays_for_its_atomics(void **state)
     assert_int_equal(in_child("FAKECUDA_ATOMIC_NS", "0", time_digest), 0);
 }
 
+/* --- A network card that was told of memory --- */
+
+#define EXPECT(what)                                                                                         \
+    do {                                                                                                     \
+        if (!(what)) {                                                                                       \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                       \
+            _exit(1);                                                                                        \
+        }                                                                                                    \
+    } while (0)
+
+static CUmemGenericAllocationHandle map_for_rdma(CUdeviceptr address, bool is_for_rdma)
+{
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                               .allocFlags.gpuDirectRDMACapable = is_for_rdma};
+    const CUmemAccessDesc access = {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    EXPECT(cuMemCreate(&handle, 2 * MIB, &how, 0) == CUDA_SUCCESS);
+    EXPECT(cuMemMap(address, 2 * MIB, 0, handle, 0) == CUDA_SUCCESS);
+    EXPECT(cuMemSetAccess(address, 2 * MIB, &access, 1) == CUDA_SUCCESS);
+    return handle;
+}
+
+static int tell_a_network_card(void)
+{
+    CUdeviceptr linear, mapped;
+    unsigned char seen = 0;
+    need("gs_spin_us");
+    EXPECT(cuMemAlloc_v2(&linear, 1000) == CUDA_SUCCESS && cuMemsetD8_v2(linear, 5, 1000) == CUDA_SUCCESS);
+    int number = fakecuda_nic_register(linear + 10, 100);
+    EXPECT(number >= 0 && fakecuda_nic_read(number, 99, &seen, 1) == 0 && seen == 5);
+    EXPECT(fakecuda_nic_read(number, 100, &seen, 1) == -1);
+    EXPECT(cuMemFree_v2(linear) == CUDA_SUCCESS && fakecuda_nic_read(number, 0, &seen, 1) == -1);
+    EXPECT(cuMemAlloc_v2(&mapped, 1000) == CUDA_SUCCESS && mapped == linear);
+    EXPECT(fakecuda_nic_read(number, 0, &seen, 1) == -1); /* other memory at the same address */
+    EXPECT(cuMemAddressReserve(&mapped, 4 * MIB, 0, 0, 0) == CUDA_SUCCESS);
+    map_for_rdma(mapped, true);
+    map_for_rdma(mapped + 2 * MIB, true);
+    number = fakecuda_nic_register(mapped, 4 * MIB);
+    EXPECT(fakecuda_nic_read(number, 2 * MIB, &seen, 1) == 0);
+    EXPECT(cuMemUnmap(mapped + 2 * MIB, 2 * MIB) == CUDA_SUCCESS);
+    EXPECT(fakecuda_nic_read(number, 0, &seen, 1) == -1);
+    map_for_rdma(mapped + 2 * MIB, false);
+    EXPECT(fakecuda_nic_read(number, 0, &seen, 1) == -1);
+    EXPECT(fakecuda_nic_register(mapped, 4 * MIB) == -1); /* half of it is not for RDMA */
+    return 0;
+}
+
+static void a_network_card_notices_that_a_page_has_moved(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_DEVICE", "h100", tell_a_network_card), 0);
+}
+
 static int make_context(void)
 {
     CUcontext context;
@@ -648,6 +702,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_mark_ends_the_overlap_of_two_kernels),
         cmocka_unit_test(the_clock_of_events_goes_in_steps),
         cmocka_unit_test(a_digest_pays_for_its_atomics),
+        cmocka_unit_test(a_network_card_notices_that_a_page_has_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
