@@ -36,6 +36,8 @@ struct pool {
     bool is_made;
     /* Its memory is managed memory, wherever that is: NVML shows none of it (charge_hide()). */
     bool is_managed;
+    /* Its memory is the host's: nothing is charged. */
+    bool is_of_host;
     /* Not a pool: it stands for what the graphs of `device` reserve. */
     bool is_of_graphs;
     /* The program destroyed the pool while its memory was in use: the pool goes once none of it is. */
@@ -53,7 +55,7 @@ struct pool {
 struct memory_area {
     struct records records;
     _Atomic uint64_t physical_count; /* how many numbers were given to physical memory */
-    atomic_bool uses_graphs, uses_tiles, uses_pools;
+    atomic_bool uses_graphs, uses_tiles, uses_pools, uses_elsewhere;
     /* It has noted an export that is not of a pool, which lasts as long as the process. */
     atomic_bool notes_for_good;
 

@@ -22,8 +22,7 @@ static __thread struct {
     uint32_t gpu;
 } last;
 
-/* The UUID that the driver gives a device. */
-static bool device_uuid(CUdevice device, CUuuid *uuid)
+bool charge_device_uuid(CUdevice device, CUuuid *uuid)
 {
     if (real(cuDeviceGetUuid_v2))
         return real(cuDeviceGetUuid_v2)(uuid, device) == CUDA_SUCCESS;
@@ -77,7 +76,7 @@ static void move_to_slot(struct ledger_slot *slot)
 static enum gpu_place place_of_device(struct charge *charge, CUdevice device)
 {
     CUuuid uuid;
-    if (!device_uuid(device, &uuid))
+    if (!charge_device_uuid(device, &uuid))
         return PLACE_NOWHERE;                /* before cuInit, or there is no such device */
     session_when_slot_changes(move_to_slot); /* before there is anything to charge to another slot */
     int gpu = session_gpu((const uint8_t *)uuid.bytes, device);
@@ -97,7 +96,7 @@ enum gpu_place charge_place_device(struct charge *charge, CUdevice device)
     case SESSION_INSIDE:
         return place_of_device(charge, device);
     case SESSION_REFUSED:
-        return device_uuid(device, &uuid) ? PLACE_FORBIDDEN : PLACE_NOWHERE;
+        return charge_device_uuid(device, &uuid) ? PLACE_FORBIDDEN : PLACE_NOWHERE;
     default:
         return PLACE_NOWHERE;
     }

@@ -130,6 +130,8 @@ bool charge_make_joint(enum record_kind kind, uint64_t key, uint64_t name);
 enum gpu_place charge_place_current(struct charge *charge);
 enum gpu_place charge_place_device(struct charge *charge, CUdevice device);
 enum gpu_place charge_place_inside(struct charge *charge);
+/* The UUID that the driver gives a device. False: there is no such device. */
+bool charge_device_uuid(CUdevice device, CUuuid *uuid);
 
 /* This thread is about to reserve, or to have the driver take memory that is charged afterwards. It ends with
  * charge_leave() or charge_return() at depth 0. charge_take_...() calls it. Only inside a session. */

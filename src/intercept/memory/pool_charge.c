@@ -59,6 +59,7 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pool->is_made = kind.is_made;
         pool->is_managed = kind.is_managed;
         pool->is_of_graphs = kind.is_of_graphs;
+        pool->is_of_host = kind.is_of_host;
         pool->device = kind.device;
         pool->mapped_by = 0;
         atomic_store_explicit(&pool->is_dying, false, memory_order_relaxed);
@@ -80,6 +81,11 @@ struct pool *pool_charge_get(CUmemoryPool handle, uint32_t gpu, bool managed)
 struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed)
 {
     return get(handle, gpu, (struct pool){.is_made = true, .is_managed = managed, .device = device});
+}
+
+void pool_charge_note_host(CUmemoryPool handle)
+{
+    get(handle, 0, (struct pool){.is_of_host = true});
 }
 
 bool pool_charge_is_dying(CUmemoryPool handle)
@@ -117,6 +123,8 @@ static bool attribute(struct pool *pool, CUmemPool_attribute which, uint64_t *by
 {
     cuuint64_t value = 0;
     CUmemoryPool handle = living(pool);
+    if (pool->is_of_host)
+        return false;
     if (handle && pool->is_of_graphs) {
         CUgraphMem_attribute of_graphs = which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
                                              ? CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
@@ -182,7 +190,7 @@ static bool trim(struct pool *pool)
     CUmemoryPool handle = living(pool);
     if (handle && pool->is_of_graphs && real(cuDeviceGraphMemTrim))
         real(cuDeviceGraphMemTrim)(pool->device);
-    else if (handle && !pool->is_of_graphs && real(cuMemPoolTrimTo))
+    else if (handle && !pool->is_of_graphs && !pool->is_of_host && real(cuMemPoolTrimTo))
         engine_pools()->trim(handle, 0);
     return follow(pool);
 }

@@ -23,6 +23,9 @@ struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t
 struct pool *pool_charge_get_graphs(CUdevice device, uint32_t gpu);
 struct pool *pool_charge_find_graphs(CUdevice device);
 
+/* The pool has memory of the host, for which nothing is charged. */
+void pool_charge_note_host(CUmemoryPool handle);
+
 /* A thread calls these before and after the driver allocates `bytes` from a pool, in this order, and holds the pool's
  * lock in between. pool_charge_prepare() takes the lock and reserves what the pool would have to grow by; it returns
  * false, without the lock, if that does not fit. pool_charge_correct() sets the charge to what the pool reserves now;

@@ -25,57 +25,117 @@ bool pool_road_is_linear(const struct allocation *wanted, CUcontext *context)
            as_driver_context_of(wanted->pooled.stream, context);
 }
 
-/* The pool that the allocation takes from, if we account for it: a device's current or default pool, or a known one. */
-static CUmemoryPool pool_of(CUmemoryPool named, CUdevice device)
+/* The device whose own pool this is. False: it is a pool that somebody made. */
+static bool device_of_own(CUmemoryPool named, CUdevice *device)
 {
-    CUmemoryPool current = NULL, standard = NULL;
-    if (real(cuDeviceGetMemPool) && real(cuDeviceGetMemPool)(&current, device) != CUDA_SUCCESS)
-        current = NULL;
-    if (!named || named == current)
-        return current;
-    if (pool_charge_find(named))
-        return named;
-    if (real(cuDeviceGetDefaultMemPool) && real(cuDeviceGetDefaultMemPool)(&standard, device) != CUDA_SUCCESS)
-        standard = NULL;
-    return named == standard ? standard : NULL;
+    CUmemoryPool pool;
+    CUuuid uuid;
+    for (*device = 0; *device < (int)LEDGER_GPUS && charge_device_uuid(*device, &uuid); ++*device)
+        if ((real(cuDeviceGetMemPool) && real(cuDeviceGetMemPool)(&pool, *device) == CUDA_SUCCESS &&
+             pool == named) ||
+            (real(cuDeviceGetDefaultMemPool) &&
+             real(cuDeviceGetDefaultMemPool)(&pool, *device) == CUDA_SUCCESS && pool == named))
+            return true;
+    return false;
 }
 
-/* Inside own calls, in the stream's context. */
-static enum gpu_place find_in_context(CUmemoryPool named, struct pool **pool, uint32_t *gpu)
+/* What a pool gives. */
+struct given {
+    bool is_of_host, is_managed;
+    CUdevice device;
+};
+
+static bool read_given(CUdeviceptr address, struct given *given)
+{
+    CUmemorytype type;
+    unsigned is_managed = 0;
+    if (engine_plain.pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS)
+        return false;
+    given->is_of_host = type == CU_MEMORYTYPE_HOST;
+    if (given->is_of_host)
+        return true;
+    if (engine_plain.pointer_attribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) == CUDA_SUCCESS)
+        given->is_managed = is_managed != 0;
+    return engine_plain.pointer_attribute(&given->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
+           CUDA_SUCCESS;
+}
+
+/* Ask a byte of a pool that no call has told us of. Inside own calls, in the stream's context. */
+static CUresult ask_pool(const struct allocation *wanted, struct given *given)
+{
+    CUdeviceptr address = 0;
+    struct allocation byte = *wanted;
+    byte.bytes = 1;
+    byte.got = &address;
+    *given = (struct given){.device = -1};
+    if (device_of_own(wanted->pooled.pool, &given->device))
+        return CUDA_SUCCESS;
+    CUresult result = plain_allocate(&byte);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!read_given(address, given))
+        result = CUDA_ERROR_OUT_OF_MEMORY; /* what is unknown is refused */
+    plain_release(alloc_rows[wanted->way].undo, address, wanted->pooled.stream);
+    return result;
+}
+
+/* Inside own calls: the device's current pool, from which allocations that name none come. */
+static CUresult find_current(struct given *given, CUmemoryPool *pool)
+{
+    *given = (struct given){.device = -1};
+    CUresult result = real(cuCtxGetDevice)(&given->device);
+    return result == CUDA_SUCCESS && real(cuDeviceGetMemPool) ? real(cuDeviceGetMemPool)(pool, given->device)
+                                                              : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Where the memory of a pool of devices is charged. Managed memory of no device: on the GPU of the program's context. */
+static enum gpu_place place_of(const struct given *given, uint32_t *gpu)
 {
     struct charge charge;
-    CUdevice device;
-    CUmemoryPool handle = NULL;
-    enum gpu_place place = charge_place_inside(&charge);
+    enum gpu_place place =
+        given->device < 0 ? charge_place_current(&charge) : charge_place_device(&charge, given->device);
     *gpu = charge.gpu;
-    if (place != PLACE_ON_GPU)
-        return place;
-    if (real(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
-        handle = pool_of(named, device);
-    if (!handle)
-        return PLACE_NOWHERE;
-    *pool = pool_charge_get(handle, charge.gpu, false);
-    return *pool ? PLACE_ON_GPU : PLACE_FORBIDDEN; /* more pools than we can account for */
+    return place;
 }
 
-/* Where the allocation is charged. PLACE_NOWHERE also for pools that we do not account for. */
+/* The pool is remembered. PLACE_FORBIDDEN also if there are more pools than we can account for. */
+static enum gpu_place remember(CUmemoryPool handle, const struct given *given, struct pool **pool,
+                               uint32_t *gpu)
+{
+    struct own_calls calls;
+    enum gpu_place place = place_of(given, gpu);
+    if (place != PLACE_ON_GPU)
+        return place;
+    own_calls_begin(&calls, NULL);
+    *pool = pool_charge_get(handle, *gpu, given->is_managed);
+    own_calls_end(&calls);
+    return *pool ? PLACE_ON_GPU : PLACE_FORBIDDEN;
+}
+
+/* Where the allocation is charged: the pool's memory decides, not the stream. PLACE_NOWHERE: it is memory of the host, or the
+ * driver will refuse. */
 static enum gpu_place find_pool(const struct allocation *wanted, struct pool **pool, uint32_t *gpu)
 {
     struct own_calls calls;
     CUcontext context;
-    CUmemoryPool named = wanted->pooled.pool;
+    struct given given;
+    CUmemoryPool handle = wanted->pooled.pool;
     if (!takes_memory(wanted))
         return PLACE_NOWHERE;
-    *pool = named && session_mode() == SESSION_INSIDE ? pool_charge_find(named) : NULL;
+    *pool = handle && session_mode() == SESSION_INSIDE ? pool_charge_find(handle) : NULL;
     if (*pool) {
         *gpu = (*pool)->gpu;
-        return PLACE_ON_GPU;
+        return (*pool)->is_of_host ? PLACE_NOWHERE : PLACE_ON_GPU;
     }
     if (!as_driver_context_of(wanted->pooled.stream, &context) || !own_calls_begin(&calls, context))
         return PLACE_NOWHERE;
-    enum gpu_place place = find_in_context(named, pool, gpu);
+    CUresult result = handle ? ask_pool(wanted, &given) : find_current(&given, &handle);
+    if (result == CUDA_SUCCESS && given.is_of_host)
+        pool_charge_note_host(handle);
     own_calls_end(&calls);
-    return place;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return PLACE_FORBIDDEN;
+    return result != CUDA_SUCCESS || given.is_of_host ? PLACE_NOWHERE : remember(handle, &given, pool, gpu);
 }
 
 /* Called with the pool's lock, which it gives back. */

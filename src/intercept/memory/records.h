@@ -26,14 +26,15 @@ enum record_kind {
     RECORD_FREE, /* an empty place in the table */
 
     /* These were charged (`charged`). */
-    RECORD_POINTER,  /* linear, pitched or managed memory; key: its address */
-    RECORD_CONTEXT,  /* a context and its cost; key: the context */
-    RECORD_PHYSICAL, /* physical memory of cuMemCreate; key: a number of ours */
-    RECORD_ARRAY,    /* an array or a mipmapped one; key: its handle */
-    RECORD_EXTERNAL, /* memory of another API; key: its handle */
-    RECORD_IPC,      /* memory of another process; key: its address here */
-    RECORD_LIMIT,    /* what a context's limits take beyond the driver's defaults; key: hook_limit.c */
-    RECORD_CHARGED_LAST = RECORD_LIMIT,
+    RECORD_POINTER,   /* linear, pitched or managed memory; key: its address */
+    RECORD_CONTEXT,   /* a context and its cost; key: the context */
+    RECORD_PHYSICAL,  /* physical memory of cuMemCreate; key: a number of ours */
+    RECORD_ARRAY,     /* an array or a mipmapped one; key: its handle */
+    RECORD_EXTERNAL,  /* memory of another API; key: its handle */
+    RECORD_IPC,       /* memory of another process; key: its address here */
+    RECORD_LIMIT,     /* what a context's limits take beyond the driver's defaults; key: hook_limit.c */
+    RECORD_ELSEWHERE, /* managed memory sent to a GPU that it was not charged on; key: charge_elsewhere.c */
+    RECORD_CHARGED_LAST = RECORD_ELSEWHERE,
 
     /* These keep physical memory (`hold`). */
     RECORD_HANDLE,  /* a handle to it; key: the handle */

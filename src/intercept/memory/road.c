@@ -4,6 +4,7 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/charge_elsewhere.h"
 #include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
@@ -207,6 +208,8 @@ static void let_go(const struct record *record)
     }
     if (record->references == 0)
         charge_release_record(record);
+    if (record->kind == RECORD_POINTER && record->flags & RECORD_HIDDEN)
+        charge_elsewhere_freed(record->key);
     if (!(record->flags & RECORD_MOVES))
         agent_memory_changed();
 }
@@ -222,6 +225,8 @@ static CUresult take_it_back(enum release_way way, uint64_t key, CUstream stream
         return context_release(way, key);
     if (!charge_has_any() || !records_count(records = memory_records(), row->record, key, -1, &record)) {
         CUresult result = engine_release(way, key, stream);
+        if (row->record == RECORD_POINTER && key && result == CUDA_SUCCESS)
+            charge_elsewhere_freed(key);
         if (row->record == RECORD_POINTER && key)
             pool_charge_refresh(); /* it may have been a pool's memory */
         return result;

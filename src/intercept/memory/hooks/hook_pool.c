@@ -83,14 +83,28 @@ static bool device_of(const CUmemLocation *location, CUmemAllocationType type, C
     return true;
 }
 
+/* It takes no device's memory: allocations from it are the driver's alone. */
+static CUresult remember_host_pool(CUresult result, const CUmemoryPool *pool)
+{
+    struct own_calls calls;
+    if (result == CUDA_SUCCESS && pool && *pool && own_calls_depth == 0 && session_mode() == SESSION_INSIDE &&
+        own_calls_begin(&calls, NULL)) {
+        pool_charge_note_host(*pool);
+        own_calls_end(&calls);
+    }
+    return result;
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     struct charge charge;
     CUdevice device;
     real_needed(cuMemPoolCreate);
     real_needed(cuMemPoolDestroy);
-    if (!pool || !properties || !device_of(&properties->location, properties->allocType, &device))
+    if (!pool || !properties)
         return real(cuMemPoolCreate)(pool, properties);
+    if (!device_of(&properties->location, properties->allocType, &device))
+        return remember_host_pool(real(cuMemPoolCreate)(pool, properties), pool);
     enum gpu_place place = charge_place_device(&charge, device);
     if (place == PLACE_FORBIDDEN) {
         charge_say_refused(false, 0, 0);

@@ -261,6 +261,14 @@ int make_gate(void **state)
     install(CUDA_ID_cuGraphUpload_ptsz, (void *)submit_any);
     install(CUDA_ID_cuMemMapArrayAsync, (void *)submit_any);
     install(CUDA_ID_cuMemMapArrayAsync_ptsz, (void *)submit_any);
+    install(CUDA_ID_cuMemPrefetchAsync, (void *)submit_any);
+    install(CUDA_ID_cuMemPrefetchAsync_ptsz, (void *)submit_any);
+    install(CUDA_ID_cuMemPrefetchAsync_v2, (void *)submit_any);
+    install(CUDA_ID_cuMemPrefetchAsync_v2_ptsz, (void *)submit_any);
+    install(CUDA_ID_cuMemPrefetchBatchAsync, (void *)submit_any);
+    install(CUDA_ID_cuMemPrefetchBatchAsync_ptsz, (void *)submit_any);
+    install(CUDA_ID_cuMemDiscardAndPrefetchBatchAsync, (void *)submit_any);
+    install(CUDA_ID_cuMemDiscardAndPrefetchBatchAsync_ptsz, (void *)submit_any);
     install(CUDA_ID_cuLaunchKernel, (void *)launch);
     install(CUDA_ID_cuLaunchKernelEx, (void *)launch_ex);
     install(CUDA_ID_cuCtxGetCurrent, (void *)get_current);

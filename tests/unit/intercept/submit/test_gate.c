@@ -48,7 +48,17 @@ static bool one_waits(void)
     SUBMITS(cuGraphUpload, LEGACY, AT(2), CUgraphExec, CUstream)                                             \
     SUBMITS(cuGraphUpload_ptsz, PER_THREAD, AT(2), CUgraphExec, CUstream)                                    \
     SUBMITS(cuMemMapArrayAsync, LEGACY, AT(3), CUarrayMapInfo *, unsigned int, CUstream)                     \
-    SUBMITS(cuMemMapArrayAsync_ptsz, PER_THREAD, AT(3), CUarrayMapInfo *, unsigned int, CUstream)
+    SUBMITS(cuMemMapArrayAsync_ptsz, PER_THREAD, AT(3), CUarrayMapInfo *, unsigned int, CUstream)            \
+    PREFETCHES(, LEGACY)                                                                                     \
+    PREFETCHES(_ptsz, PER_THREAD)
+#define PREFETCHES(suffix, form)                                                                             \
+    SUBMITS(cuMemPrefetchAsync##suffix, form, AT(4), CUdeviceptr, size_t, CUdevice, CUstream)                \
+    SUBMITS(cuMemPrefetchAsync_v2##suffix, form, AT(5), CUdeviceptr, size_t, CUmemLocation, unsigned int,    \
+            CUstream)                                                                                        \
+    SUBMITS(cuMemPrefetchBatchAsync##suffix, form, AT(8), CUdeviceptr *, size_t *, size_t, CUmemLocation *,  \
+            size_t *, size_t, unsigned long long, CUstream)                                                  \
+    SUBMITS(cuMemDiscardAndPrefetchBatchAsync##suffix, form, AT(8), CUdeviceptr *, size_t *, size_t,         \
+            CUmemLocation *, size_t *, size_t, unsigned long long, CUstream)
 ALL_SUBMITTING
 #include "intercept/submit/submit.def"
 

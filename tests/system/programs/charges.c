@@ -1,0 +1,128 @@
+/* charges.c - takes memory of GPUs by one way, as much as it gets, and keeps it:
+ *
+ *   charges WAY BYTES TIMES ...    up to TIMES pieces of BYTES, by one way after the other
+ *
+ * It answers each way by one line, "RESULT PIECES", the first result that was not success and how many pieces it got, and
+ * goes on when a line comes. The ways: see ways[] below. A way's name may end in @D: with the context of device 0, on
+ * device D. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda/driver_more.h"
+#include "cuda/prototypes.h"
+
+static CUdevice device;
+
+static CUresult by_default_pool(size_t bytes)
+{
+    CUmemoryPool pool;
+    CUdeviceptr address;
+    CUresult result = cuDeviceGetDefaultMemPool(&pool, device);
+    return result ? result : cuMemAllocFromPoolAsync(&address, bytes, pool, NULL);
+}
+
+static CUresult by_managed_pool(size_t bytes)
+{
+    CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    CUmemoryPool pool;
+    CUdeviceptr address;
+    CUresult result = cuMemGetDefaultMemPool(&pool, &place, CU_MEM_ALLOCATION_TYPE_MANAGED);
+    return result ? result : cuMemAllocFromPoolAsync(&address, bytes, pool, NULL);
+}
+
+static CUresult by_made_pool(size_t bytes)
+{
+    CUmemPoolProps how = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    CUmemoryPool pool;
+    CUdeviceptr address;
+    CUresult result = cuMemPoolCreate(&pool, &how);
+    return result ? result : cuMemAllocFromPoolAsync(&address, bytes, pool, NULL);
+}
+
+static CUresult by_prefetch(size_t bytes)
+{
+    CUdeviceptr address;
+    CUresult result = cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
+    return result ? result : cuMemPrefetchAsync(address, bytes, device, NULL);
+}
+
+static CUresult by_prefetch_batch(size_t bytes)
+{
+    CUdeviceptr address;
+    CUstream stream;
+    CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    size_t first = 0;
+    CUresult result = cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
+    if (!result)
+        result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    return result ? result : cuMemPrefetchBatchAsync(&address, &bytes, 1, &place, &first, 1, 0, stream);
+}
+
+static CUresult by_advice(size_t bytes)
+{
+    CUdeviceptr address;
+    CUresult result = cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL);
+    if (!result)
+        result = cuMemAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, device);
+    return result ? result : cuMemsetD8_v2(address, 1, bytes);
+}
+
+static CUresult by_physical(size_t bytes)
+{
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    CUmemGenericAllocationHandle handle;
+    return cuMemCreate(&handle, bytes, &how, 0);
+}
+
+static CUresult by_linear(size_t bytes)
+{
+    CUdeviceptr address;
+    return cuMemAlloc_v2(&address, bytes);
+}
+
+static const struct {
+    const char *name;
+    CUresult (*take)(size_t bytes);
+} ways[] = {
+    {"linear", by_linear},       {"default-pool", by_default_pool}, {"managed-pool", by_managed_pool},
+    {"made-pool", by_made_pool}, {"prefetch", by_prefetch},         {"prefetch-batch", by_prefetch_batch},
+    {"advice", by_advice},       {"physical", by_physical},
+};
+
+static bool take(const char *way, size_t bytes, unsigned times)
+{
+    const char *at = strchr(way, '@');
+    size_t length = at ? (size_t)(at - way) : strlen(way);
+    device = at ? atoi(at + 1) : 0;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        if (strlen(ways[i].name) != length || strncmp(ways[i].name, way, length) != 0)
+            continue;
+        CUresult result = CUDA_SUCCESS;
+        unsigned done = 0;
+        while (done < times && (result = ways[i].take(bytes)) == CUDA_SUCCESS)
+            done++;
+        printf("%d %u\n", (int)result, done);
+        fflush(stdout);
+        return true;
+    }
+    fprintf(stderr, "charges: no way %s\n", way);
+    return false;
+}
+
+int main(int argc, char *argv[])
+{
+    CUcontext context;
+    char line[8];
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0))
+        return 1;
+    for (int i = 1; i + 2 < argc; i += 3)
+        if (!take(argv[i], strtoull(argv[i + 1], NULL, 10), (unsigned)atoi(argv[i + 2])) ||
+            !fgets(line, sizeof(line), stdin))
+            return 1;
+    return 0;
+}

@@ -1,0 +1,73 @@
+"""Programs that try by API calls alone to have more of a GPU than their account says, on the simulated GPU.
+
+programs/charges.c takes memory by one way, as much as it gets, and keeps it. What the card shows as used beyond what it
+showed before is compared with what the session is charged.
+"""
+import subprocess
+
+import pytest
+
+from conftest import MIB, has_words, wait_for
+from test_driver_line import environment_of, new_session, sampled
+
+DEADLINE_S = 30
+LIMIT = 64 * MIB
+
+
+class Taker:
+    """charges.c in a session, which goes on to its next way when it is told to."""
+
+    def __init__(self, daemon, session, *ways, reap, **more):
+        environment = environment_of(daemon, session, **more)
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        self.process = subprocess.Popen([daemon.product.program("charges"), *map(str, ways)], bufsize=0, env=environment,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        reap(self.process)
+
+    def result(self):
+        """(the driver's first refusal, how many pieces it got)"""
+        assert has_words(self.process.stdout, DEADLINE_S), "no answer"
+        return tuple(map(int, self.process.stdout.readline().split()))
+
+    def go_on(self):
+        self.process.stdin.write(b"\n")
+
+
+@pytest.fixture
+def take(reap):
+    def take(daemon, session, *ways, **more):
+        return Taker(daemon, session, *ways, reap=reap, **more)
+    return take
+
+
+def card(daemon, gpu=0):
+    """What programs have of the card, by NVML."""
+    status, answer = daemon.request("GET", "/v1/gpus")
+    assert status == 200
+    return answer[gpu]["used_bytes"]
+
+
+# --- GPUs outside of the session -------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("device", ["default", "h100"])
+def test_no_call_reaches_a_gpu_outside_of_the_session(make_daemon, make_gpu, take, device):
+    more = {} if device == "default" else {"FAKECUDA_DEVICE": device}
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_GPUS=2, FAKECUDA_TOTAL_MEM=4096 * MIB, **more)).start()
+    session = new_session(daemon, gpus=[{"gpu": "0", "memory_bytes": 2048 * MIB}])
+    before = card(daemon, 1)
+    ways = ["default-pool", "managed-pool", "made-pool", "prefetch", "prefetch-batch", "advice", "physical"]
+    taker = take(daemon, session, *[word for way in ways for word in (f"{way}@1", 100 * MIB, 3)])
+    for way in ways:
+        assert taker.result()[1] == 0, way
+        assert card(daemon, 1) - before < 4 * MIB, way
+        taker.go_on()
+
+
+def test_managed_memory_counts_on_each_gpu_that_it_is_sent_to(make_daemon, make_gpu, take):
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_GPUS=2)).start()
+    session = new_session(daemon, gpus=[{"gpu": "0", "memory_bytes": 256 * MIB}, {"gpu": "1", "memory_bytes": LIMIT}])
+    taker = take(daemon, session, "prefetch@1", 16 * MIB, 10, "advice@1", 16 * MIB, 10)
+    assert taker.result() == (2, 4)
+    assert [gpu["used_bytes"] for gpu in sampled(daemon, session)["gpus"]] == [5 * 16 * MIB, LIMIT]
+    taker.go_on()
+    assert taker.result() == (2, 0)
