@@ -36,6 +36,7 @@
 #include "daemon/options.h"
 #include "daemon/process/attach.h"
 #include "daemon/process/context_probe.h"
+#include "daemon/process/drift.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/process/reaper.h"
 #include "daemon/process/release.h"
@@ -272,37 +273,17 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
-/* The order matters: first the parts that observe changes, then the core as the files describe it. */
+/* The order matters: first the parts that observe changes, then the core as the files describe it. Observers are told in the
+ * reverse order: drift.c looks at what driver_line.c has found. */
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,
-        events_start,
-        audit_start,
-        api_follow_start,
-        api_wait_start,
-        agents_start,
-        arena_start,
-        moves_start,
-        heartbeat_start,
-        ledger_room_start,
-        queue_start,
-        driver_line_start,
-        release_start,
-        store_open,
-        store_load,
-        release_go_on,
-        moves_go_on,
-        context_probe_start,
-        unclaimed_ledgers_sort,
-        history_start,
-        settings_start,
-        declared_start,
-        user_names_start,
-        reaper_start,
-        uncovered_start,
-        undrainable_start,
-        metrics_file_start,
+        closer_start,    events_start,      audit_start,        api_follow_start,    api_wait_start,
+        agents_start,    arena_start,       moves_start,        heartbeat_start,     ledger_room_start,
+        queue_start,     drift_start,       driver_line_start,  release_start,       store_open,
+        store_load,      release_go_on,     moves_go_on,        context_probe_start, unclaimed_ledgers_sort,
+        history_start,   settings_start,    declared_start,     user_names_start,    reaper_start,
+        uncovered_start, undrainable_start, metrics_file_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -395,6 +376,7 @@ static void stop(struct program *program)
     arena_stop(daemon);
     session_free_all(daemon);
     release_stop(daemon);
+    drift_stop(daemon);
     driver_line_stop(daemon);
     heartbeat_stop(daemon);
     ledger_room_stop(daemon);

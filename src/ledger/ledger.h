@@ -270,7 +270,11 @@ struct ledger_slot_sample {
     uint64_t bytes;
     uint64_t hidden_bytes; /* of these; not above them */
     uint64_t stamp;        /* another number after each change of `bytes` */
-    bool moving;           /* between ledger_move_begin() and ledger_move_end(), or changed meanwhile */
+    uint64_t
+        granted_bytes; /* of all slots and joint places, ever; refused requests count while they are decided */
+    bool moving;       /* between ledger_move_begin() and ledger_move_end(), or changed meanwhile */
 };
 struct ledger_slot_sample ledger_slot_sample(const struct ledger_usage *usage, uint32_t index, unsigned gpu);
 bool ledger_slot_rested(const struct ledger_slot_sample *before, const struct ledger_slot_sample *after);
+/* The most bytes, without hidden ones, that the slot can have had between the two; UINT64_MAX if that is not known. */
+uint64_t ledger_slot_most(const struct ledger_slot_sample *before, const struct ledger_slot_sample *after);

@@ -149,9 +149,8 @@ static void withdraw(struct word128 *word, uint64_t stamp)
     }
 }
 
-/* Ask for `asked` bytes (growth()), and have the request decided. Under the slot's lock; the holders of a joint place
- * may ask at the same time. */
-static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
+/* Under the slot's lock; the holders of a joint place may ask at the same time. */
+static bool ask_and_wait(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
 {
     struct usage_gpu *there = &slot->ledger.usage->gpus[gpu];
     struct usage_request *mine = &there->requests[slot->index];
@@ -192,6 +191,18 @@ static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bo
     }
     withdraw(word, stamp);
     return usage_load(&word->high) == usage_next_stamp(stamp, false);
+}
+
+/* Ask for `asked` bytes (growth()), and have the request decided. */
+static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
+{
+    _Atomic uint64_t *granted_bytes = &slot->ledger.usage->gpus[gpu].granted_bytes;
+    /* Release: who sees the word changed sees this too (ledger_slot_sample()). */
+    atomic_fetch_add_explicit(granted_bytes, asked, memory_order_release);
+    bool is_granted = ask_and_wait(slot, gpu, asked, is_charge);
+    if (!is_granted)
+        atomic_fetch_sub_explicit(granted_bytes, asked, memory_order_relaxed);
+    return is_granted;
 }
 
 /* Take up to `taken` bytes out of our own word, or add `added` bytes without a request. Under the slot's lock, with

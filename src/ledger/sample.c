@@ -78,6 +78,8 @@ struct ledger_slot_sample ledger_slot_sample(const struct ledger_usage *usage, u
     const struct word128 *word = &usage->gpus[gpu].words[index];
     const struct usage_request *request = &usage->gpus[gpu].requests[index];
     bool moved_before = is_moving(usage, index);
+    /* Before the word: what was granted since counts as granted later. Pairs with ask(). */
+    sample.granted_bytes = atomic_load_explicit(&usage->gpus[gpu].granted_bytes, memory_order_acquire);
     sample.stamp = usage_load(&word->high);
     sample.bytes = usage_load(&word->low);
     sample.hidden_bytes = atomic_load_explicit(&request->hidden_bytes, memory_order_acquire);
@@ -91,4 +93,15 @@ bool ledger_slot_rested(const struct ledger_slot_sample *before, const struct le
 {
     return !before->moving && !after->moving && before->stamp == after->stamp &&
            before->bytes == after->bytes && before->hidden_bytes == after->hidden_bytes;
+}
+
+uint64_t ledger_slot_most(const struct ledger_slot_sample *before, const struct ledger_slot_sample *after)
+{
+    uint64_t granted = after->granted_bytes - before->granted_bytes;
+    uint64_t most = usage_add(before->bytes, granted);
+    /* A library of before this count was kept has other changes of the word than releases. */
+    bool is_untold = granted == 0 && before->stamp != after->stamp && before->bytes == after->bytes;
+    if (after->granted_bytes < before->granted_bytes || after->bytes > most || is_untold)
+        return UINT64_MAX;
+    return before->hidden_bytes == after->hidden_bytes ? most - before->hidden_bytes : most;
 }

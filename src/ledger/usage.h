@@ -85,6 +85,9 @@ _Static_assert(sizeof(struct usage_request) == USAGE_LINE_BYTES, "one line");
 /* One GPU. Words stand together, so that adding up 64 slots reads 16 cache lines. */
 struct usage_gpu {
     _Alignas(USAGE_LINE_BYTES) struct word128 deciding;
+    /* All bytes that were ever granted, or charged, here. Raised before they are asked for, and lowered again where they
+     * are refused. */
+    _Atomic uint64_t granted_bytes;
     _Alignas(USAGE_LINE_BYTES) struct word128 words[USAGE_PLACES]; /* low: bytes, high: stamp */
     struct usage_request requests[USAGE_PLACES];
 };

@@ -460,11 +460,22 @@ static bool is_opened(unsigned piece)
     return false;
 }
 
+/* Linear memory is charged in whole units, and the simulated driver takes it to the byte. */
+static uint64_t rounding_bytes(unsigned gpu)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < thing_count; i++)
+        if (things[i].alive && things[i].gpu == gpu)
+            bytes += things[i].rounding_bytes;
+    return bytes;
+}
+
 static void check_gpu(const struct actor *actor, unsigned gpu)
 {
     uint64_t held = held_bytes(gpu), charged = charged_bytes(gpu);
     if (!more_allowed) /* the peer is a process on its own; what it made is charged to who imports it */
         held -= peer_bytes(gpu, is_opened);
+    held += rounding_bytes(gpu);
     settle_array(actor, gpu, held, charged);
     held -= slack_bytes(gpu);
     if (more_allowed && held > charged)

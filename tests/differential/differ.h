@@ -51,11 +51,12 @@ struct thing {
     bool alive;
     unsigned number;
     uint64_t value,
-        bytes;          /* of an array: what it takes beyond its elements; of a green context: its device */
-    uint64_t context;   /* goes with it */
-    unsigned gpu;       /* of its context, or 0 */
-    unsigned piece;     /* of the peer's memory */
-    struct named named; /* by a graph's nodes */
+        bytes; /* of an array: what it takes beyond its elements; of a green context: its device */
+    uint64_t rounding_bytes; /* what it is charged beyond what the simulated driver takes */
+    uint64_t context;        /* goes with it */
+    unsigned gpu;            /* of its context, or 0 */
+    unsigned piece;          /* of the peer's memory */
+    struct named named;      /* by a graph's nodes */
 };
 
 struct actor;

@@ -30,6 +30,9 @@ static void mem_alloc(struct actor *actor)
     put(actor, "%s %zu", out ? "&" : "NULL", bytes);
     CUresult result = CALL(actor, cuMemAlloc_v2)(out, bytes);
     made(actor, result, MEMORY, address, bytes);
+    struct thing *thing = result == CUDA_SUCCESS ? find_living(MEMORY, address) : NULL;
+    if (thing)
+        thing->rounding_bytes = round_up(bytes, 512) - bytes;
 }
 
 static void mem_alloc_managed(struct actor *actor)

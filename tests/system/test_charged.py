@@ -71,3 +71,25 @@ def test_managed_memory_counts_on_each_gpu_that_it_is_sent_to(make_daemon, make_
     assert [gpu["used_bytes"] for gpu in sampled(daemon, session)["gpus"]] == [5 * 16 * MIB, LIMIT]
     taker.go_on()
     assert taker.result() == (2, 0)
+
+
+# --- What the driver rounds up -------------------------------------------------------------------------------------
+
+def new_taker(make_daemon, make_gpu, take, device, *ways, memory_bytes=LIMIT, total=4096 * MIB, **more):
+    """A session of `memory_bytes` on a card whose contexts cost nothing; with what the card shows as used before."""
+    settings = {} if device == "default" else {"FAKECUDA_DEVICE": device}
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_TOTAL_MEM=total, **settings)).start()
+    session = new_session(daemon, memory_bytes=memory_bytes, **more)
+    before = card(daemon)
+    return daemon, session, before, take(daemon, session, *ways)
+
+
+@pytest.mark.parametrize("device", ["default", "h100"])
+@pytest.mark.parametrize("more", [{}, {"oversubscribe": "swap"}], ids=["plain", "swap"])
+@pytest.mark.parametrize("size", [1, 513, MIB + 1])
+def test_linear_memory_counts_as_the_driver_rounds_it(make_daemon, make_gpu, take, device, more, size):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, "linear", size, 40000,
+                                               memory_bytes=16 * MIB, **more)
+    assert taker.result()[0] == 2
+    assert card(daemon) - before <= 16 * MIB + 4 * MIB  # the extent that is being filled, and one that is kept
+    assert sampled(daemon, session)["used_bytes"] >= card(daemon) - before - MIB

@@ -355,6 +355,8 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         if (read_memory(nvml, nvml->devices[i], &sample->memory) != NVML_SUCCESS)
             continue;
         sample->ok = true;
+        if (job->is_glance)
+            continue;
         refresh_load(nvml, nvml->devices[i], &nvml->loads[i]);
         sample->busy_percent = nvml->loads[i].busy_percent;
         sample->no_processes = "it has no list of processes";

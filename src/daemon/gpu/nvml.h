@@ -46,6 +46,7 @@ struct nvml_job {
     struct worker_job job;
     struct gpu_sampler *sampler;
     struct gpu_look *look; /* the look it is for; NULL: a sample of all GPUs, or the look was cancelled */
+    bool is_glance;        /* for the memory alone */
     unsigned first_gpu, last_gpu;
     uint64_t took_usec; /* how long asking NVML took */
     struct nvml_sample samples[LEDGER_GPUS];

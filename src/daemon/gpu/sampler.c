@@ -57,7 +57,12 @@ struct gpu_sampler {
     uint64_t begun_usec;  /* when the last sample began */
     uint64_t took_usec;   /* how long that sample took */
     uint64_t rested_usec; /* when NVML may be asked again after that sample */
-    bool is_dear;         /* samples take more than DEAR_USEC */
+    struct {
+        bool is_under_way;
+        void (*done)(void *argument, const struct nvml_sample *samples);
+        void *argument;
+    } glance;
+    bool is_dear; /* samples take more than DEAR_USEC */
 };
 
 /* NVML has been asked, and does not answer. It may never: a process that NVIDIA's kernel module leaves waiting for a lock
@@ -321,6 +326,33 @@ void gpu_look_cancel(struct gpu_look *look)
 {
     look->job->look = NULL;
     free(look);
+}
+
+static void on_glanced(struct worker_job *worker_job)
+{
+    struct nvml_job *job = (struct nvml_job *)worker_job;
+    struct gpu_sampler *sampler = job->sampler;
+    sampler->glance.is_under_way = false;
+    sampler->glance.done(sampler->glance.argument, job->samples);
+    nvml_sample_free(job);
+}
+
+bool gpu_glance(struct daemon *daemon, void (*done)(void *argument, const struct nvml_sample *samples),
+                void *argument)
+{
+    struct gpu_sampler *sampler = daemon->sampler;
+    unsigned count = daemon->gpu_count;
+    struct nvml_job *job = sampler->is_sampling || sampler->glance.is_under_way || count == 0
+                               ? NULL
+                               : make_job(sampler, 0, count - 1, on_glanced);
+    if (!job)
+        return false;
+    job->is_glance = true;
+    sampler->glance.is_under_way = true;
+    sampler->glance.done = done;
+    sampler->glance.argument = argument;
+    worker_submit(sampler->worker, &job->job);
+    return true;
 }
 
 /* --- Starting -------------------------------------------------------------------------------------- */

@@ -2,8 +2,11 @@
  *
  * sample   what NVML says of all GPUs, taken by the helper thread. CHANGE_SAMPLE_BEGINS is published before it is asked
  *          for, and CHANGE_GPUS_SAMPLED when daemon.gpus shows it
- * look     what NVML says of one GPU, for one caller; it changes nothing */
+ * look     what NVML says of one GPU, for one caller; it changes nothing
+ * glance   what NVML says of the memory of all GPUs, and of no process; it changes nothing */
 #pragma once
+
+#include <stdbool.h>
 
 #include "base/error.h"
 
@@ -29,6 +32,11 @@ void gpu_refresh(struct daemon *daemon, void (*done)(void *argument), void *argu
 void gpu_sample_soon(struct daemon *daemon);
 /* The same for an observer for whom the present sample was not enough; granted a few times in a row. */
 void gpu_sample_again(struct daemon *daemon);
+
+/* Have the memory of all GPUs read, which costs next to nothing and holds nobody up. False while NVML has not answered the last
+ * question, and without memory. */
+bool gpu_glance(struct daemon *daemon, void (*done)(void *argument, const struct nvml_sample *samples),
+                void *argument);
 
 /* Have a look taken at `gpu`. NULL without memory, and where NVML does not answer. */
 struct gpu_look;

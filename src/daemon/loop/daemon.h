@@ -35,6 +35,7 @@ struct uncovered;
 struct user_names;
 struct followers;
 struct waiters;
+struct drift;
 struct driver_line;
 struct survey;
 struct observer;
@@ -111,6 +112,7 @@ struct daemon {
     struct closer *closer;             /* closer.h */
     struct observer *release_observer; /* release.h */
     struct driver_line *driver_line;
+    struct drift *drift;
     struct survey *survey; /* reaper.c */
 
     struct gpu_counters counters[LEDGER_GPUS];

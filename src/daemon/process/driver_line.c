@@ -66,6 +66,7 @@ static void begin(struct daemon *daemon)
 struct row {
     pid_t pid;
     uint64_t shown_bytes, charged_bytes;
+    uint64_t most_bytes; /* the most that can have been charged at the moment of the sample */
     uint64_t dead_bytes; /* of processes that had the pid before */
     bool is_unknown;     /* NVML has no figure for it: the last value stays */
     bool is_attached, has_moved, is_given, is_counted;
@@ -124,6 +125,8 @@ static bool add_charged(const struct process *process, unsigned policy_gpu, stru
     bool rested = part->looked && ledger_slot_rested(&part->before, &after);
     if (row) {
         row->charged_bytes = add(row->charged_bytes, after.bytes - after.hidden_bytes);
+        row->most_bytes =
+            add(row->most_bytes, part->looked ? ledger_slot_most(&part->before, &after) : UINT64_MAX);
         row->is_attached = true;
         row->has_moved |= !rested;
     }
@@ -152,6 +155,9 @@ static void add_joint(const struct session *session, unsigned policy_gpu, uint32
     for (unsigned i = 0; i < count; i++) {
         /* A program may have written any slot number. */
         struct row *row = slots[i] < LEDGER_SLOTS ? rows[slots[i]] : NULL;
+        if (row)
+            row->most_bytes =
+                add(row->most_bytes, ledger_joint_bytes(session->ledger.usage, joint, policy_gpu));
         if (!row || row->shown_bytes <= row->charged_bytes)
             continue;
         uint64_t more = row->shown_bytes - row->charged_bytes;
@@ -174,8 +180,10 @@ static bool add_all_joint(const struct session *session, unsigned policy_gpu, co
         add_joint(session, policy_gpu, joint, rows);
     for (const struct process *process = session->processes; process && !rested; process = process->next) {
         struct row *row = find_row(table, process->pid);
-        if (row)
-            row->has_moved = true;
+        if (!row)
+            continue;
+        row->has_moved = true;
+        row->most_bytes = add(row->most_bytes, ledger_joint_total_bytes(session->ledger.usage, policy_gpu));
     }
     return rested;
 }
@@ -197,15 +205,38 @@ static void note_shown(struct driver_part *part, struct row *row)
         row->is_counted = true;
 }
 
+static uint64_t beyond(uint64_t shown_bytes, uint64_t charged_bytes)
+{
+    return shown_bytes > charged_bytes ? shown_bytes - charged_bytes : 0;
+}
+
+/* The slot changed around the sample. Whatever is shown beyond the most that it can have had is the driver's, and the driver
+ * has no more than what is shown. One sample does not suffice: some things are charged once the driver has taken them. */
+static void bound(struct driver_part *part, struct row *row)
+{
+    if (row->most_bytes == UINT64_MAX)
+        return;
+    uint64_t least = beyond(row->shown_bytes, row->most_bytes);
+    uint64_t twice = least < part->least_bytes ? least : part->least_bytes;
+    part->least_bytes = least;
+    if (part->bytes < twice)
+        part->bytes = twice;
+    if (part->bytes > row->shown_bytes)
+        part->bytes = row->shown_bytes;
+}
+
 static void conclude(struct process *process, unsigned policy_gpu, struct row *row)
 {
-    uint64_t *bytes = &process->driver_parts[policy_gpu].bytes;
+    struct driver_part *part = &process->driver_parts[policy_gpu];
     if (!row) {
-        *bytes = 0;
-    } else if (is_known(row) && !row->has_moved) {
-        *bytes = row->shown_bytes > row->charged_bytes && !row->is_given
-                     ? row->shown_bytes - row->charged_bytes
-                     : 0;
+        part->bytes = 0;
+    } else if (is_known(row)) {
+        if (row->is_given)
+            part->bytes = 0;
+        else if (row->has_moved)
+            bound(part, row);
+        else
+            part->bytes = part->least_bytes = beyond(row->shown_bytes, row->charged_bytes);
         row->is_given = true;
     }
 }

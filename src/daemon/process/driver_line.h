@@ -28,6 +28,7 @@ struct driver_part {
     struct ledger_slot_sample before; /* when the sample under way was asked for */
     bool looked;                      /* `before` belongs to the sample under way */
     uint64_t bytes;                   /* its part of the driver line */
+    uint64_t least_bytes;             /* by the last sample, what it had at least while its slot changed */
     uint64_t shown_bytes;             /* by NVML; of a process in several slots, in one of them */
 };
 

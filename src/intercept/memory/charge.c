@@ -39,9 +39,9 @@ static void add_charged(const struct record *record, void *argument)
     struct charged *charged = argument;
     if (!record_is_charged(record->kind))
         return;
-    charged->bytes[record->gpu] += record->charged.bytes;
+    charged->bytes[record->gpu] += record_charge(record);
     if (record->flags & RECORD_HIDDEN)
-        charged->hidden_bytes[record->gpu] += record->charged.bytes;
+        charged->hidden_bytes[record->gpu] += record_charge(record);
 }
 
 static void add_pool(struct pool *pool, struct charged *charged)
@@ -237,8 +237,8 @@ void charge_release_record(const struct record *record)
         return;
     }
     if (record->flags & RECORD_HIDDEN)
-        ledger_unhide(session_slot(), record->gpu, record->charged.bytes);
-    charge_release(record->gpu, record->charged.bytes);
+        ledger_unhide(session_slot(), record->gpu, record_charge(record));
+    charge_release(record->gpu, record_charge(record));
 }
 
 static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t bytes)
@@ -396,10 +396,12 @@ bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t ke
         .key = key,
         .kind = (uint8_t)kind,
         .gpu = (uint8_t)charge->gpu,
-        .flags = (uint8_t)(flags | (charge->is_hidden ? RECORD_HIDDEN : 0)),
+        .flags = (uint8_t)(flags | (charge->is_hidden ? RECORD_HIDDEN : 0) |
+                           (charge->asked_bytes ? RECORD_WHOLE : 0)),
         .joint = charge->joint,
         .references = 1,
-        .charged = {.bytes = charge->bytes, .context = (uint64_t)(uintptr_t)charge->context},
+        .charged = {.bytes = charge->asked_bytes ? charge->asked_bytes : charge->bytes,
+                    .context = (uint64_t)(uintptr_t)charge->context},
     };
     GS_CHECK(record_is_charged(kind) && charge->gpu < LEDGER_GPUS);
     if (!records_put(memory_records(), &record, &displaced))

@@ -25,6 +25,7 @@
 
 struct charge {
     uint64_t bytes;
+    uint64_t asked_bytes; /* of these, where the driver rounds up what a program asks for; else 0 */
     CUcontext context; /* the caller's context, which the memory goes with; NULL where that does not matter */
     uint32_t gpu;      /* index in the policy */
     bool is_hidden;    /* NVML does not show the bytes for the process: charge_hide() */

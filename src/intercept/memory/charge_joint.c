@@ -40,11 +40,11 @@ enum charge_answer charge_take_import(struct charge *charge, CUdevice device, ui
 static bool hand_over(const struct record *record, uint32_t joint)
 {
     struct ledger_slot *slot = session_slot();
-    ledger_joint_charge(slot, joint, record->gpu, record->charged.bytes);
+    ledger_joint_charge(slot, joint, record->gpu, record_charge(record));
     if (!records_make_joint(memory_records(), record->kind, record->key, record->charged.bytes,
                             (uint8_t)(joint + 1)))
         return false;
-    ledger_release(slot, record->gpu, record->charged.bytes);
+    ledger_release(slot, record->gpu, record_charge(record));
     return true;
 }
 

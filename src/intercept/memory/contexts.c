@@ -232,9 +232,9 @@ static void add_bytes(const struct record *record, void *argument)
         charge_release_record(record);
         return;
     }
-    death->bytes[record->gpu] += record->charged.bytes;
+    death->bytes[record->gpu] += record_charge(record);
     if (record->flags & RECORD_HIDDEN)
-        death->hidden_bytes[record->gpu] += record->charged.bytes;
+        death->hidden_bytes[record->gpu] += record_charge(record);
     death->has_arrays |= record->kind == RECORD_ARRAY;
 }
 

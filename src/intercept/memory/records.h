@@ -94,11 +94,30 @@ enum {
     RECORD_IMPORTED = 2, /* physical memory of another process: charged by the most of it that was mapped */
     RECORD_MULTICAST =
         4, /* a multicast object or a logical endpoint: it takes no memory, and keeps what is bound to it */
-    /* A pointer set to SYNC_MEMOPS, of which the driver does not know that (synchronous.h). */
-    RECORD_SYNCHRONOUS = 8,
+    RECORD_WHOLE = 8,      /* charged in whole units: record_whole() */
     RECORD_IN_RANGES = 16, /* in the range map: a pointer, or a mapping */
     RECORD_MOVES = 32,     /* the engine can take it off the card */
+    /* A pointer set to SYNC_MEMOPS, of which the driver does not know that (synchronous.h). */
+    RECORD_SYNCHRONOUS = 128,
 };
+
+#define RECORD_UNIT_BYTES UINT64_C(512)
+#define RECORD_EXTENT_BYTES (UINT64_C(2) << 20)
+
+/* What linear memory of `bytes` takes: whole units of the driver; where the engine moves it, large memory has extents of its
+ * own (engine/extents.h). */
+static inline uint64_t record_whole(uint64_t bytes, bool moves)
+{
+    uint64_t unit = moves && bytes > RECORD_EXTENT_BYTES / 2 ? RECORD_EXTENT_BYTES : RECORD_UNIT_BYTES;
+    return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) & ~(unit - 1);
+}
+
+/* What a charged record is charged: at least the bytes that it stands for. */
+static inline uint64_t record_charge(const struct record *record)
+{
+    return record->flags & RECORD_WHOLE ? record_whole(record->charged.bytes, record->flags & RECORD_MOVES)
+                                        : record->charged.bytes;
+}
 
 #define RECORD_SHARDS 32
 

@@ -41,7 +41,18 @@ static bool charge_pitch(const struct allocation *wanted, struct charge *charge)
     uint64_t bytes;
     if (__builtin_mul_overflow((uint64_t)*wanted->pitched.pitch, wanted->pitched.height, &bytes))
         bytes = UINT64_MAX;
+    if (charge->asked_bytes && bytes > charge->asked_bytes) {
+        charge->asked_bytes = bytes;
+        bytes = record_whole(bytes, engine_of_process()->uses_ranges);
+    }
     return bytes <= charge->bytes || charge_more(charge, bytes - charge->bytes);
+}
+
+/* The driver rounds up linear memory, and the engine that moves it rounds up to its extents. What programs have as managed
+ * memory is charged to the byte. */
+static bool is_rounded(const struct alloc_row *row)
+{
+    return row->record == RECORD_POINTER && row->can_move && !engine_of_process()->is_hidden;
 }
 
 static bool is_hidden_by_engine(const struct alloc_row *row)
@@ -77,13 +88,16 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
     struct charge charge;
     if (atomic_load_explicit(&session_outside, memory_order_relaxed))
         return plain_allocate(wanted);
+    bool is_whole = is_rounded(row);
+    uint64_t bytes = is_whole ? record_whole(wanted->bytes, engine_of_process()->uses_ranges) : wanted->bytes;
     enum charge_answer answer = row->charged == ALLOC_SIZED_ON_DEVICE
-                                    ? charge_take_device(&charge, wanted->device, wanted->bytes)
-                                    : charge_take_current(&charge, wanted->bytes);
+                                    ? charge_take_device(&charge, wanted->device, bytes)
+                                    : charge_take_current(&charge, bytes);
     if (answer == CHARGE_PASS)
         return plain_allocate(wanted);
     if (answer == CHARGE_REFUSED)
         return row->record == RECORD_POINTER ? charge_refused() : CUDA_ERROR_OUT_OF_MEMORY;
+    charge.asked_bytes = is_whole ? wanted->bytes : 0;
     if (row->is_hidden || is_hidden_by_engine(row))
         charge_hide(&charge);
     charge_enter();

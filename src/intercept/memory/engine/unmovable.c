@@ -34,7 +34,7 @@ static void add_unmovable(const struct record *record, void *argument)
 {
     uint64_t *bytes = argument;
     if (record_is_charged(record->kind) && !(record->flags & RECORD_MOVES) && !counts_elsewhere(record))
-        bytes[why_it_stays(record)] += record->charged.bytes;
+        bytes[why_it_stays(record)] += record_charge(record);
 }
 
 /* As it is at this moment; read without the pool's lock. */

@@ -155,11 +155,31 @@ static void a_sample_between_taking_and_charging_never_counts_twice(void **state
     assert_int_equal(session.gpus[0].driver_bytes, 0);
     ledger_charge(&slot, 0, 600);
     refresh();
-    assert_int_equal(session_used(&session, 0), 600);
+    assert_int_equal(session_used(&session, 0), 750); /* no more can be the driver's, and no less */
     ledger_move_end(&slot, 0);
     refresh();
     assert_int_equal(session.gpus[0].driver_bytes, 150);
     assert_int_equal(session_used(&session, 0), 750);
+}
+
+static void allocate_and_free(void)
+{
+    assert_true(ledger_reserve(&slot, 0, 20));
+    ledger_release(&slot, 0, 10);
+}
+
+/* Seen twice, since what is shown may have been taken and not charged yet. */
+static void a_slot_that_is_never_quiet_has_at_least_what_is_shown_beyond_its_most(void **state)
+{
+    assert_true(ledger_reserve(&slot, 0, 30));
+    LEAD(led->on_processes = allocate_and_free);
+    refresh();
+    assert_int_equal(session.gpus[0].driver_bytes, 0);
+    refresh();
+    assert_in_range(session.gpus[0].driver_bytes, 40, 150 - ledger_slot_used(&slot, 0));
+    LEAD(led->bytes_of_each = 45);
+    refresh();
+    assert_int_equal(session.gpus[0].driver_bytes, 45); /* no more than what is shown */
 }
 
 static unsigned changes;
@@ -249,6 +269,7 @@ int main(int count, char **arguments)
         TEST(what_nvml_does_not_show_is_left_out),
         TEST(a_sample_between_reserving_and_asking_the_driver_tells_nothing),
         TEST(a_sample_between_taking_and_charging_never_counts_twice),
+        TEST(a_slot_that_is_never_quiet_has_at_least_what_is_shown_beyond_its_most),
         TEST(a_sample_during_which_the_slot_changed_is_taken_again_soon),
         TEST(a_process_in_two_slots_counts_once),
         TEST(what_is_shown_for_a_dead_process_is_an_orphan_until_it_is_gone),

@@ -33,10 +33,10 @@ static void assert_nothing_is_left(void)
 
 /* --- One allocation -------------------------------------------------------------------------------- */
 
-static void a_large_allocation_is_made_in_pieces_and_charged_as_it_was_asked_for(void **state)
+static void a_large_allocation_is_made_in_pieces_and_charged_by_what_they_take(void **state)
 {
     CUdeviceptr address = take(LARGE);
-    assert_int_equal(used(), LARGE);
+    assert_int_equal(used(), ON_CARD);
     assert_int_equal(card_free(), free_at_first - ON_CARD);
     assert_int_equal(extent_count_now(), COUNT);
     assert_int_equal(piece_at(address)->bytes, PIECE);
@@ -91,7 +91,7 @@ static void an_address_between_its_pieces_is_no_allocation(void **state)
         assert_int_equal(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, address + 4 * PIECE),
                          CUDA_SUCCESS);
         assert_ptr_equal(owner, context);
-        assert_int_equal(used(), LARGE);
+        assert_int_equal(used(), ON_CARD);
         assert_int_equal(evicted ? swap_restore(NULL) : swap_evict(NULL), CUDA_SUCCESS);
     }
     check(address, LARGE, 1);
@@ -296,7 +296,7 @@ static void what_the_driver_does_not_take_back_is_whole_as_before(void **state)
         SET(cuMemUnmap, unmap_or_fail);
         assert_int_equal(cuMemFree_v2(address), CUDA_ERROR_UNKNOWN);
         SET(cuMemUnmap, driver_unmap);
-        assert_int_equal(used(), LARGE);
+        assert_int_equal(used(), ON_CARD);
         assert_int_equal(card_free(), free_at_first - ON_CARD);
         check(address, LARGE, 1);
     }
@@ -397,7 +397,7 @@ int main(void)
     if (!start_world())
         return 1;
     const struct CMUnitTest tests[] = {
-        TEST(a_large_allocation_is_made_in_pieces_and_charged_as_it_was_asked_for),
+        TEST(a_large_allocation_is_made_in_pieces_and_charged_by_what_they_take),
         TEST(the_first_piece_is_a_small_part_of_what_a_program_has),
         TEST(an_address_between_its_pieces_is_no_allocation),
         TEST(copies_and_memsets_cross_from_piece_to_piece),
