@@ -58,17 +58,31 @@ static bool change_entry(struct ledger_usage *usage, uint32_t joint, struct word
     return word128_compare_exchange(&usage->owners[LEDGER_SLOTS + joint], &seen, changed);
 }
 
-/* Clear the joint place if nobody holds it. */
-static void clear_unheld(struct ledger_usage *usage, uint32_t joint, uint64_t *recovered_bytes)
+/* The place is being cleared. What it had may be kept by a descriptor. */
+static void count_let_go(struct ledger_usage *usage, uint32_t joint)
+{
+    uint64_t used = atomic_load_explicit(&usage->gpus_used, memory_order_acquire);
+    for (; used; used &= used - 1) {
+        unsigned gpu = (unsigned)__builtin_ctzll(used);
+        uint64_t bytes = ledger_joint_bytes(usage, joint, gpu);
+        if (bytes)
+            ledger_let_go(usage, gpu, bytes);
+    }
+}
+
+/* Clear the joint place if nobody holds it. `is_kept`: a descriptor may keep the memory. */
+static void clear_unheld(struct ledger_usage *usage, uint32_t joint, bool is_kept, uint64_t *recovered_bytes)
 {
     for (unsigned attempt = 0; attempt < USAGE_FEW_ATTEMPTS; attempt++) {
         struct word128 seen;
         if (!usage_owner_read(usage, LEDGER_SLOTS + joint, &seen))
             return;
         unsigned state = usage_owner_state(seen.high);
-        if (state == USAGE_CLEARING ||
-            (state == USAGE_OWNED && !is_held(usage, joint) &&
-             change_entry(usage, joint, seen, USAGE_CLEARING, (uint32_t)seen.high))) {
+        bool is_first = state == USAGE_OWNED && !is_held(usage, joint) &&
+                        change_entry(usage, joint, seen, USAGE_CLEARING, (uint32_t)seen.high);
+        if (is_first && is_kept)
+            count_let_go(usage, joint);
+        if (state == USAGE_CLEARING || is_first) {
             usage_reap(usage, LEDGER_SLOTS + joint, usage_owner_generation(seen.high), recovered_bytes);
             return;
         }
@@ -77,10 +91,10 @@ static void clear_unheld(struct ledger_usage *usage, uint32_t joint, uint64_t *r
     }
 }
 
-static void leave(struct ledger_usage *usage, uint32_t joint, uint64_t hold)
+static void leave(struct ledger_usage *usage, uint32_t joint, uint64_t hold, bool is_kept)
 {
     if (change_hold(usage, joint, hold, 0))
-        clear_unheld(usage, joint, NULL);
+        clear_unheld(usage, joint, is_kept, NULL);
 }
 
 /* Whether this is the joint place of this name. Strikes out a candidate of that name, if `strike`. */
@@ -141,7 +155,7 @@ static bool join(struct ledger_usage *usage, uint32_t joint, uint64_t name, uint
         if (change_entry(usage, joint, seen, USAGE_OWNED, (uint32_t)seen.high + 1))
             return true;
     }
-    leave(usage, joint, hold);
+    leave(usage, joint, hold, false);
     return false;
 }
 
@@ -162,7 +176,7 @@ static int make_place(struct ledger_usage *usage, uint64_t name, uint64_t hold)
         return own;
     change_entry(usage, (uint32_t)own, candidate, USAGE_FREE, 0);
     if (has_hold)
-        leave(usage, (uint32_t)own, hold);
+        leave(usage, (uint32_t)own, hold, false);
     return -1;
 }
 
@@ -195,7 +209,13 @@ int ledger_joint_join(const struct ledger_slot *slot, uint64_t name, bool make, 
 void ledger_joint_leave(const struct ledger_slot *slot, uint32_t joint)
 {
     if (joint < LEDGER_JOINT_PLACES)
-        leave(slot->ledger.usage, joint, hold_of(slot->index, slot->generation));
+        leave(slot->ledger.usage, joint, hold_of(slot->index, slot->generation), false);
+}
+
+void ledger_joint_let_go(const struct ledger_slot *slot, uint32_t joint)
+{
+    if (joint < LEDGER_JOINT_PLACES)
+        leave(slot->ledger.usage, joint, hold_of(slot->index, slot->generation), true);
 }
 
 void usage_joint_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,
@@ -211,7 +231,7 @@ void usage_joint_reap(struct ledger_usage *usage, uint32_t slot, uint64_t genera
             change_entry(usage, joint, seen, USAGE_FREE, 0);
         for (unsigned i = 0; i < LEDGER_JOINT_HOLDERS && change_hold(usage, joint, hold, 0); i++)
             ;
-        clear_unheld(usage, joint, recovered_bytes);
+        clear_unheld(usage, joint, true, recovered_bytes);
     }
 }
 

@@ -182,6 +182,8 @@ bool ledger_slot_has_exported(const struct ledger_usage *usage, uint32_t slot);
  * times, and must leave as often; its holds end with it. Thread-safe. */
 int ledger_joint_join(const struct ledger_slot *slot, uint64_t name, bool make, bool *is_new);
 void ledger_joint_leave(const struct ledger_slot *slot, uint32_t joint);
+/* The same for memory that a descriptor may keep: what a place had that ends so counts as let go of. */
+void ledger_joint_let_go(const struct ledger_slot *slot, uint32_t joint);
 
 /* Raise the bytes of a joint place that this process has joined to at least `bytes` on `gpu`: reserved as by
  * ledger_reserve(), charged as by ledger_charge(). False if they do not fit; the place then keeps what it has. To
@@ -221,6 +223,20 @@ uint64_t ledger_used(const struct ledger *ledger, unsigned gpu);
 uint64_t ledger_stamp(const struct ledger_usage *usage, unsigned gpu);
 /* How often to add up again before a sum that is not of one moment has to do. */
 #define LEDGER_SUMS 16u
+
+/* --- Memory that processes let go of, and that a descriptor may keep ------------------------------- */
+
+/* Count `bytes` as let go of. They count in the session until the card shows them gone, or shows who has them. Call it
+ * before they are taken out of a slot. */
+void ledger_let_go(struct ledger_usage *usage, unsigned gpu, uint64_t bytes);
+/* How many bytes of the session still count so. */
+uint64_t ledger_left(const struct ledger_usage *usage, unsigned gpu);
+
+/* For the daemon: all bytes that were ever let go of. Take over what was let go of up to `total`; returns what is left, with
+ * that. And set what is left, after a look at the card. */
+uint64_t ledger_let_go_total(const struct ledger_usage *usage, unsigned gpu);
+uint64_t ledger_left_take(struct ledger_usage *usage, unsigned gpu, uint64_t total);
+void ledger_left_set(struct ledger_usage *usage, unsigned gpu, uint64_t bytes);
 
 /* --- Handing slots out and taking them back -------------------------------------------------------- */
 /* For the daemon; without a daemon, for any process that maps the region. Several processes may call these at once,

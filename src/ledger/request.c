@@ -31,8 +31,10 @@ static bool current_limit(const struct ledger *ledger, unsigned gpu, uint64_t *l
 
 static uint64_t sum_granted(const struct ledger_usage *usage, unsigned gpu)
 {
-    return usage_add(usage_sum_words(usage, gpu, 0, usage_slots_marked(usage)),
-                     usage_sum_words(usage, gpu, LEDGER_SLOTS, usage_joint_end(usage)));
+    uint64_t sum = usage_add(usage_sum_words(usage, gpu, 0, usage_slots_marked(usage)),
+                             usage_sum_words(usage, gpu, LEDGER_SLOTS, usage_joint_end(usage)));
+    /* After the words: a process counts what it lets go of before it takes that out of its word. */
+    return usage_add(sum, usage_left(&usage->gpus[gpu]));
 }
 
 /* Whether `bytes` more fit beside all granted bytes, those of the place that asks included. */

@@ -88,6 +88,7 @@ struct usage_gpu {
     /* All bytes that were ever granted, or charged, here. Raised before they are asked for, and lowered again where they
      * are refused. */
     _Atomic uint64_t granted_bytes;
+    _Atomic uint64_t let_go_bytes, taken_bytes, left_bytes;        /* left.c */
     _Alignas(USAGE_LINE_BYTES) struct word128 words[USAGE_PLACES]; /* low: bytes, high: stamp */
     struct usage_request requests[USAGE_PLACES];
 };
@@ -218,6 +219,16 @@ static inline uint64_t usage_sum_stamps(const struct ledger_usage *usage, unsign
     for (uint32_t index = first; index < end; index++)
         sum += usage_load(&words[index].high);
     return sum;
+}
+
+/* What a descriptor may keep of memory that processes have let go of. */
+static inline uint64_t usage_left(const struct usage_gpu *there)
+{
+    /* Pairs with ledger_left_take(): who sees bytes as taken sees them as left. */
+    uint64_t let_go = atomic_load_explicit(&there->let_go_bytes, memory_order_acquire);
+    uint64_t taken = atomic_load_explicit(&there->taken_bytes, memory_order_acquire);
+    uint64_t left = atomic_load_explicit(&there->left_bytes, memory_order_acquire);
+    return usage_add(left, let_go > taken ? let_go - taken : 0);
 }
 
 /* slot.c */

@@ -93,3 +93,18 @@ def test_linear_memory_counts_as_the_driver_rounds_it(make_daemon, make_gpu, tak
     assert taker.result()[0] == 2
     assert card(daemon) - before <= 16 * MIB + 4 * MIB  # the extent that is being filled, and one that is kept
     assert sampled(daemon, session)["used_bytes"] >= card(daemon) - before - MIB
+
+
+# --- What only a descriptor keeps ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("device", ["default", "h100"])
+@pytest.mark.parametrize("way", ["descriptor", "import", "external"])
+def test_what_a_descriptor_keeps_stays_charged_until_the_card_shows_it_gone(make_daemon, make_gpu, take, device, way):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, way, 64 * MIB, 40, memory_bytes=256 * MIB)
+    assert taker.result() in [(2, 3), (2, 4)]
+    wait_for(lambda: card(daemon) - before >= 3 * 64 * MIB, "a sample")
+    for _ in range(5):  # it does not wear off
+        assert sampled(daemon, session)["used_bytes"] >= card(daemon) - before
+    wait_for(lambda: abs(sampled(daemon, session)["used_bytes"] - (card(daemon) - before)) < MIB, "nothing to count twice")
+    taker.process.kill()
+    wait_for(lambda: sampled(daemon, session)["used_bytes"] == 0, "the bytes to be back")

@@ -41,6 +41,10 @@ struct gpu {
     uint64_t context_bytes; /* context_cost.c; 0: not measured yet */
     struct nvml_process *processes; /* that use it, in sessions and outside; not healthy: that used it last */
     unsigned process_count;
+    /* driver_left.c: used, and shown for no process, without the doing of any session; and what that is learned by. */
+    uint64_t unlisted_bytes, unlisted_least;
+    unsigned unlisted_samples;
+    bool has_usual;
     const char *no_processes; /* why the processes are not known, in a few words; NULL: they are known */
     bool is_silent;           /* set by gpu_tell_silence() */
 };

@@ -347,6 +347,14 @@ static int busy_percent_of(const struct nvml_load *load, pid_t pid)
     return percent;
 }
 
+/* What was taken while NVML listed the processes is in their figures, and not in the GPU's. */
+static void take_larger(struct nvml *nvml, nvmlDevice_t device, struct gpu_figures *memory)
+{
+    struct gpu_figures now;
+    if (read_memory(nvml, device, &now) == NVML_SUCCESS && now.used_bytes > memory->used_bytes)
+        *memory = now;
+}
+
 static void sample_cards(struct nvml *nvml, struct nvml_job *job)
 {
     uint64_t from_ns = monotonic_ns();
@@ -362,6 +370,7 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
         sample->no_processes = "it has no list of processes";
         if (nvml->processes)
             sample_processes(nvml, nvml->devices[i], sample);
+        take_larger(nvml, nvml->devices[i], &sample->memory);
         pids_tell_apart(&nvml->known_pids[i], sample->processes, sample->process_count);
         for (unsigned j = 0; j < sample->process_count; j++) {
             sample->processes[j].busy_percent = busy_percent_of(&nvml->loads[i], sample->processes[j].pid);

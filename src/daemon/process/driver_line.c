@@ -10,6 +10,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/process/driver_left.h"
 #include "daemon/session/policy.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -43,12 +44,15 @@ static struct driver_part *parts_of(struct process *process)
 /* Note the state of all slots. */
 static void begin(struct daemon *daemon)
 {
+    driver_left_begin(daemon);
     for (struct session *session = daemon->sessions; session; session = session->next) {
         struct orphan *orphan;
         LIST_FOREACH (orphan, &session->orphans, next)
             orphan->is_new = false;
         for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++)
             session->gpus[i].joint_before = ledger_joint_stamp(session->ledger.usage, i);
+        for (unsigned i = 0; i < session->gpu_count; i++)
+            session->gpus[i].has_moved = false;
         for (struct process *process = session->processes; process; process = process->next) {
             struct driver_part *parts = parts_of(process);
             for (unsigned i = 0; parts && i < session->gpu_count; i++) {
@@ -283,6 +287,8 @@ static void see_concluded(struct process *process, unsigned policy_gpu, struct r
 {
     if (row && !row->is_unknown && !is_known(row) && !process->driver_parts_held)
         gpu_tell_silence(argument, "it shows 0 bytes for a process that holds memory");
+    if (row && row->has_moved)
+        process->session->gpus[policy_gpu].has_moved = true;
     conclude(process, policy_gpu, row);
     note_shown(&process->driver_parts[policy_gpu], row);
 }
@@ -297,14 +303,30 @@ static void drop_orphans_bytes(struct daemon *daemon, unsigned gpu)
                 take_orphans(session, i, &nobody);
 }
 
+/* Returns whether another sample would tell more of what processes have let go of. */
+static bool take_left(struct daemon *daemon, unsigned gpu, const struct table *table)
+{
+    uint64_t shown_bytes = 0;
+    for (size_t i = 0; i < table->count; i++) {
+        shown_bytes = add(shown_bytes, add(table->rows[i].shown_bytes, table->rows[i].dead_bytes));
+        if (!is_known(&table->rows[i])) {
+            driver_left_forget(daemon, gpu);
+            return false;
+        }
+    }
+    return driver_left_take(daemon, gpu, shown_bytes);
+}
+
 /* Take in what NVML showed on one GPU. Returns whether any process's memory changed meanwhile: then another sample
  * would tell more. */
 static bool take_gpu(struct daemon *daemon, unsigned gpu)
 {
     struct table table;
     bool any_moved = false;
-    if (daemon->gpus[gpu].healthy && daemon->gpus[gpu].no_processes)
+    if (daemon->gpus[gpu].healthy && daemon->gpus[gpu].no_processes) {
         drop_orphans_bytes(daemon, gpu);
+        driver_left_forget(daemon, gpu);
+    }
     if (!daemon->gpus[gpu].healthy || daemon->gpus[gpu].no_processes ||
         !make_table(&daemon->gpus[gpu], &table))
         return false;
@@ -319,6 +341,7 @@ static bool take_gpu(struct daemon *daemon, unsigned gpu)
         for (unsigned i = 0; i < session->gpu_count; i++)
             if (session->gpus[i].gpu == (int)gpu)
                 take_orphans(session, i, &table);
+    any_moved |= take_left(daemon, gpu, &table);
     free(table.rows);
     return any_moved;
 }
@@ -410,7 +433,7 @@ void driver_line_died(struct session *session, uint32_t slot, pid_t pid, uint64_
     orphan->is_new = true;
     if (ledger_slot_has_exported(session->ledger.usage, slot))
         for (unsigned i = 0; i < session->gpu_count; i++)
-            orphan->bytes[i] = ledger_slot_sample(session->ledger.usage, slot, i).bytes;
+            ledger_let_go(session->ledger.usage, i, ledger_slot_bytes(session->ledger.usage, slot, i));
     LIST_INSERT_HEAD(&session->orphans, orphan, next);
     session->orphan_count++;
     gpu_sample_soon(session->daemon);

@@ -43,7 +43,7 @@ struct orphan {
 };
 
 /* The process with this slot has died: what it leaves on the card becomes an orphan's. Call before the slot is cleared.
- * If the process exported memory, all it was charged counts as left until a sample shows what is. */
+ * If the process exported memory, all it was charged counts as let go of (driver_left.h). */
 void driver_line_died(struct session *session, uint32_t slot, pid_t pid, uint64_t start_ticks);
 
 /* Set while memory of the process is away or moves: NVML then shows less of it than its slot has charged, so a sample

@@ -41,6 +41,11 @@ struct session_gpu {
     uint64_t shown_bytes;
     /* driver_line.c: the stamp of joint memory when the sample under way was asked for. */
     uint64_t joint_before;
+    /* driver_left.c: what processes had let go of then; and for how many samples in a row the card has shown less than what is
+     * left, and the most that these allowed. */
+    uint64_t let_go_before, left_most;
+    unsigned left_weight;
+    bool has_moved; /* a process of it changed its slot around the sample */
 };
 
 /* The process that a session was made by and ends with. */

@@ -32,6 +32,8 @@ uint64_t session_used(const struct session *session, unsigned policy_gpu)
 static uint64_t add_charged(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = ledger_joint_total_bytes(session->ledger.usage, policy_gpu);
+    if (__builtin_add_overflow(sum, ledger_left(session->ledger.usage, policy_gpu), &sum))
+        return UINT64_MAX;
     for (const struct process *process = session->processes; process; process = process->next)
         if (__builtin_add_overflow(sum, ledger_slot_bytes(session->ledger.usage, process->slot, policy_gpu),
                                    &sum))

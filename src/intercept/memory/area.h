@@ -58,6 +58,8 @@ struct memory_area {
     atomic_bool uses_graphs, uses_tiles, uses_pools, uses_elsewhere;
     /* It has noted an export that is not of a pool, which lasts as long as the process. */
     atomic_bool notes_for_good;
+    /* When it last let go of memory that a descriptor may keep; 0: never. */
+    _Atomic uint64_t let_go_ns;
 
     pthread_mutex_t context_locks[LEDGER_GPUS];
     atomic_bool cost_asked[LEDGER_GPUS]; /* this process has asked what a context costs on the GPU */

@@ -4,13 +4,17 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "cuda/uuid.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
+
+#define LOOKS_NS UINT64_C(1000000000) /* driver_left.c: three samples */
 
 __thread struct ledger_slot *charge_moved;
 
@@ -216,11 +220,33 @@ bool charge_relieve(uint32_t gpu, uint64_t bytes)
     return relieve && relieve(gpu, bytes);
 }
 
+/* What this process has just let go of counts until the daemon has looked at the card a few times, though it is gone as a rule.
+ * So wait for that, a second at most. */
+static bool reserve_once_seen_gone(uint32_t gpu, uint64_t bytes)
+{
+    const struct ledger *ledger = &session_slot()->ledger;
+    uint64_t let_go_ns = atomic_load_explicit(&memory_area()->let_go_ns, memory_order_relaxed);
+    uint64_t limit_bytes = atomic_load_explicit(&ledger->policy->gpus[gpu].limit_bytes, memory_order_relaxed);
+    uint64_t left = ledger_left(ledger->usage, gpu), now = left;
+    bool fits = false;
+    if (!let_go_ns || bytes > limit_bytes)
+        return false;
+    /* The slot rests meanwhile, so that samples can tell. */
+    while (!fits && left && monotonic_ns() - let_go_ns < LOOKS_NS) {
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        now = ledger_left(ledger->usage, gpu);
+        fits = now < left && ledger_reserve(session_slot(), gpu, bytes);
+        left = now;
+    }
+    return fits;
+}
+
 bool charge_reserve(uint32_t gpu, uint64_t bytes)
 {
     if (__builtin_expect(ledger_reserve(session_slot(), gpu, bytes), true))
         return true;
-    return charge_relieve(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes);
+    return (charge_relieve(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes)) ||
+           reserve_once_seen_gone(gpu, bytes);
 }
 
 void charge_release(uint32_t gpu, uint64_t bytes)
@@ -232,10 +258,19 @@ void charge_release(uint32_t gpu, uint64_t bytes)
 void charge_release_record(const struct record *record)
 {
     GS_CHECK(record_is_charged(record->kind));
-    if (record->joint) {
+    bool is_kept = record->flags & RECORD_SHARED && !session_is_standalone();
+    if (record->joint && is_kept)
+        ledger_joint_let_go(session_slot(), record->joint - 1u);
+    else if (record->joint)
         ledger_joint_leave(session_slot(), record->joint - 1u);
-        return;
+    else if (is_kept)
+        ledger_let_go(session_slot()->ledger.usage, record->gpu, record_charge(record));
+    if (is_kept) {
+        atomic_store_explicit(&memory_area()->let_go_ns, monotonic_ns(), memory_order_relaxed);
+        session_notice(WIRE_NOTICE_MODULE);
     }
+    if (record->joint)
+        return;
     if (record->flags & RECORD_HIDDEN)
         ledger_unhide(session_slot(), record->gpu, record_charge(record));
     charge_release(record->gpu, record_charge(record));

@@ -228,7 +228,7 @@ static bool dies_with(const struct record *record, void *argument)
 static void add_bytes(const struct record *record, void *argument)
 {
     struct death *death = argument;
-    if (record->joint) {
+    if (record->joint || record->flags & RECORD_SHARED) {
         charge_release_record(record);
         return;
     }

@@ -78,7 +78,7 @@ static bool enter_unmapped(struct charge *charge, CUmemGenericAllocationHandle h
     charge_begin_move();
     int joint = ledger_joint_join(session_slot(), name, false, &is_new);
     charge->joint = (uint8_t)(joint + 1);
-    bool is_entered = physical_enter(charge, handle, RECORD_IMPORTED, name);
+    bool is_entered = physical_enter(charge, handle, RECORD_IMPORTED | RECORD_SHARED, name);
     if (!is_entered && joint >= 0)
         ledger_joint_leave(session_slot(), (uint32_t)joint);
     charge_end_move();

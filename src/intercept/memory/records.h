@@ -97,6 +97,8 @@ enum {
     RECORD_WHOLE = 8,      /* charged in whole units: record_whole() */
     RECORD_IN_RANGES = 16, /* in the range map: a pointer, or a mapping */
     RECORD_MOVES = 32,     /* the engine can take it off the card */
+    /* A descriptor of it was given out or taken in, and may keep it when all else has let go. */
+    RECORD_SHARED = 64,
     /* A pointer set to SYNC_MEMOPS, of which the driver does not know that (synchronous.h). */
     RECORD_SYNCHRONOUS = 128,
 };

@@ -79,6 +79,55 @@ static CUresult by_physical(size_t bytes)
     return cuMemCreate(&handle, bytes, &how, 0);
 }
 
+/* Physical memory with a descriptor, which is all that is left of it when the caller has let go. */
+static CUresult make_shared(size_t bytes, CUmemGenericAllocationHandle *handle, int *fd)
+{
+    CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    CUresult result = cuMemCreate(handle, bytes, &how, 0);
+    if (result)
+        return result;
+    result = cuMemExportToShareableHandle(fd, *handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return result;
+}
+
+static CUresult by_descriptor(size_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    int fd;
+    CUresult result = make_shared(bytes, &handle, &fd);
+    return result ? result : cuMemRelease(handle);
+}
+
+/* Another handle of it, by the descriptor, and both are let go of. */
+static CUresult by_import(size_t bytes)
+{
+    CUmemGenericAllocationHandle handle, again;
+    int fd;
+    CUresult result = make_shared(bytes, &handle, &fd);
+    if (!result)
+        result = cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (!result)
+        result = cuMemRelease(handle);
+    return result ? result : cuMemRelease(again);
+}
+
+/* All of it is kept as memory of another API, of which one byte is named. */
+static CUresult by_external(size_t bytes)
+{
+    CUmemGenericAllocationHandle handle;
+    CUexternalMemory memory;
+    int fd;
+    CUresult result = make_shared(bytes, &handle, &fd);
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC what = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd, .size = 1};
+    if (!result)
+        result = cuImportExternalMemory(&memory, &what);
+    return result ? result : cuMemRelease(handle);
+}
+
 static CUresult by_linear(size_t bytes)
 {
     CUdeviceptr address;
@@ -91,7 +140,8 @@ static const struct {
 } ways[] = {
     {"linear", by_linear},       {"default-pool", by_default_pool}, {"managed-pool", by_managed_pool},
     {"made-pool", by_made_pool}, {"prefetch", by_prefetch},         {"prefetch-batch", by_prefetch_batch},
-    {"advice", by_advice},       {"physical", by_physical},
+    {"advice", by_advice},       {"physical", by_physical},         {"descriptor", by_descriptor},
+    {"import", by_import},       {"external", by_external},
 };
 
 static bool take(const char *way, size_t bytes, unsigned times)

@@ -82,7 +82,30 @@ static void a_dead_holder_leaves_joint_memory_to_the_others_and_the_last_frees_i
     assert_int_equal(ledger_used(&fixture->ledger, 0), 500);
     assert_true(ledger_slot_clear(fixture->usage, other.index, recovered));
     assert_int_equal(recovered[0], 500);
+    /* Somebody else may have a descriptor: the daemon looks. */
+    assert_int_equal(ledger_used(&fixture->ledger, 0), 500);
+    assert_int_equal(ledger_left(fixture->usage, 0), 500);
+    assert_int_equal(ledger_left_take(fixture->usage, 0, ledger_let_go_total(fixture->usage, 0)), 500);
+    ledger_left_set(fixture->usage, 0, 0);
     assert_int_equal(ledger_used(&fixture->ledger, 0), 0);
+}
+
+static void what_is_let_go_of_counts_until_the_daemon_says_otherwise(void **state)
+{
+    struct fixture *fixture = *state;
+    struct ledger_slot slot = fixture_slot(fixture);
+    uint32_t joint = joined(&slot, NAME, true);
+    assert_true(ledger_joint_reserve(&slot, joint, 0, GIB - 100));
+    ledger_joint_let_go(&slot, joint);
+    assert_int_equal(ledger_used(&fixture->ledger, 0), GIB - 100);
+    assert_false(ledger_reserve(&slot, 0, 101));
+    uint64_t total = ledger_let_go_total(fixture->usage, 0);
+    ledger_let_go(fixture->usage, 0, 60); /* after the daemon's look */
+    assert_int_equal(ledger_left_take(fixture->usage, 0, total), GIB - 100);
+    assert_int_equal(ledger_left_take(fixture->usage, 0, 0), GIB - 100); /* a look that began before */
+    ledger_left_set(fixture->usage, 0, 30);
+    assert_int_equal(ledger_used(&fixture->ledger, 0), 90);
+    assert_true(ledger_reserve(&slot, 0, GIB - 90));
 }
 
 /* Each state that a process leaves which dies between two steps of making, joining or leaving. */
@@ -108,7 +131,7 @@ static void what_a_death_left_half_done_is_repaired_by_the_reaper(void **state)
             fixture->usage->holders[0].words[0] = (uint64_t)(dead.index + 1) << 32 | dead.generation;
         }
         assert_true(ledger_slot_clear(fixture->usage, dead.index, NULL));
-        assert_int_equal(ledger_used(&fixture->ledger, 0), 0);
+        assert_int_equal(ledger_used(&fixture->ledger, 0), ledger_left(fixture->usage, 0));
         assert_int_equal(usage_owner_state(entry->high), USAGE_FREE);
         assert_int_equal(fixture->usage->holders[0].words[0], 0);
         dead = fixture_slot(fixture);
@@ -234,8 +257,8 @@ static void processes_killed_at_random_points_leave_no_joint_place(void **state)
             assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
             assert_true(ledger_slot_clear(fixture->usage, slots[i].index, NULL));
         }
-        assert_int_equal(ledger_used(&fixture->ledger, 0), 0);
-        assert_int_equal(ledger_used(&fixture->ledger, 1), 0);
+        assert_int_equal(ledger_used(&fixture->ledger, 0), ledger_left(fixture->usage, 0));
+        assert_int_equal(ledger_used(&fixture->ledger, 1), ledger_left(fixture->usage, 1));
         for (unsigned i = 0; i < LEDGER_JOINT_PLACES; i++)
             assert_int_equal(usage_owner_state(fixture->usage->owners[LEDGER_SLOTS + i].high), USAGE_FREE);
     }
@@ -249,6 +272,7 @@ int main(void)
         ROW(joint_memory_is_charged_once_and_until_its_last_holder_leaves),
         ROW(joint_memory_counts_at_requests_and_is_refused_like_them),
         ROW(a_dead_holder_leaves_joint_memory_to_the_others_and_the_last_frees_it),
+        ROW(what_is_let_go_of_counts_until_the_daemon_says_otherwise),
         ROW(what_a_death_left_half_done_is_repaired_by_the_reaper),
         ROW(a_candidate_that_its_maker_left_is_in_nobodys_way),
         ROW(without_room_nothing_is_joint),

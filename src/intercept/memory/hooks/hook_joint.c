@@ -96,6 +96,8 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
         return result;
     uint64_t name = name_of_shareable(shareable, *(const int *)shareable, type, &is_its_own);
     uint64_t number = charge_has_any() ? physical_of_handle(handle) : 0;
+    if (number)
+        records_set_flags(memory_records(), RECORD_PHYSICAL, number, RECORD_SHARED, true);
     hand_out(RECORD_PHYSICAL, number, name, is_its_own);
     return result;
 }

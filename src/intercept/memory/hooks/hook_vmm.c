@@ -66,6 +66,18 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     return vmm()->properties(properties, handle);
 }
 
+/* The descriptor may keep what is at this address. */
+static void mark_shared(CUdeviceptr address)
+{
+    CUdeviceptr base;
+    size_t bytes;
+    uint64_t number = physical_at(address);
+    if (number)
+        records_set_flags(memory_records(), RECORD_PHYSICAL, number, RECORD_SHARED, true);
+    else if (engine_of_process()->address_range(&base, &bytes, address) == CUDA_SUCCESS)
+        records_set_flags(memory_records(), RECORD_POINTER, base, RECORD_SHARED, true);
+}
+
 /* For RDMA or another driver, which then reach the memory where it is now. If the driver has no dma-buf, programs
  * register the memory by nvidia-peermem instead, of which we see nothing. So it stays then too. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
@@ -73,7 +85,10 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 {
     real_needed(cuMemGetHandleForAddressRange);
     vmm()->pin_range(address, bytes, WIRE_STAYS_DMA_BUF);
-    return real(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
+    CUresult result = real(cuMemGetHandleForAddressRange)(handle, address, bytes, type, flags);
+    if (result == CUDA_SUCCESS && charge_has_any())
+        mark_shared(address);
+    return result;
 }
 
 static bool is_set(const void *value)
