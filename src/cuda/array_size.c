@@ -93,6 +93,35 @@ static uint64_t at_least_one(uint64_t extent)
     return extent ? extent : 1;
 }
 
+#define TILE_BYTES UINT64_C(64)
+#define TILE_ROWS UINT64_C(8)
+#define TILES_MOST UINT64_C(16)
+#define LINE_BYTES UINT64_C(512)
+#define PAGE_BYTES UINT64_C(65536)
+
+static uint64_t round_up(uint64_t value, uint64_t step)
+{
+    return value > UINT64_MAX - step ? UINT64_MAX : (value + step - 1) / step * step;
+}
+
+/* The least power of two that covers `count`, TILES_MOST at most. */
+static uint64_t tiles(uint64_t count)
+{
+    uint64_t side = 1;
+    while (side < count && side < TILES_MOST)
+        side *= 2;
+    return side;
+}
+
+static uint64_t tiled(uint64_t row_bytes, uint64_t rows, uint64_t slices, bool is_row, bool is_volume)
+{
+    if (is_row)
+        return product(round_up(row_bytes, LINE_BYTES), slices);
+    uint64_t high = tiles(round_up(rows, TILE_ROWS) / TILE_ROWS) * TILE_ROWS;
+    uint64_t deep = is_volume ? tiles(slices) : 1;
+    return product(product(round_up(row_bytes, TILE_BYTES), round_up(rows, high)), round_up(slices, deep));
+}
+
 uint64_t cuda_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels)
 {
     const struct format *format = format_of((unsigned)descriptor->Format);
@@ -106,8 +135,8 @@ uint64_t cuda_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned le
 
     for (unsigned level = 0; level == 0 || level < levels; level++) {
         uint64_t rows = is_row ? 1 : blocks(height, format->height);
-        uint64_t level_bytes =
-            product(product(product(blocks(width, format->width), rows), depth), block_bytes);
+        uint64_t level_bytes = tiled(product(blocks(width, format->width), block_bytes), rows, depth, is_row,
+                                     is_volume && descriptor->Depth > 0);
         if (__builtin_add_overflow(bytes, level_bytes, &bytes))
             return UINT64_MAX;
         if (width == 1 && height == 1 && (depth == 1 || !is_volume))
@@ -117,5 +146,5 @@ uint64_t cuda_array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned le
         if (is_volume)
             depth = at_least_one(depth / 2);
     }
-    return bytes;
+    return round_up(bytes, PAGE_BYTES);
 }

@@ -4,6 +4,10 @@
  * taken    how much of that the daemon has taken over
  * left     what of that the card still has, by the daemon
  *
+ * ahead    all bytes that processes ever saw the driver take without a charge, ahead of the daemon, which finds them when it
+ *          next compares with the card (the driver line)
+ * seen     how much of that the driver line has, by the daemon
+ *
  * A process counts what it lets go of before it takes that out of its slot, and the daemon adds it to what is left before it
  * counts it as taken. So there is no moment in which the bytes do not count. */
 #include "ledger/usage.h"
@@ -44,4 +48,21 @@ void ledger_left_set(struct ledger_usage *usage, unsigned gpu, uint64_t bytes)
 {
     if (gpu < LEDGER_GPUS)
         atomic_store_explicit(&usage->gpus[gpu].left_bytes, bytes, memory_order_release);
+}
+
+void ledger_count_ahead(struct ledger_usage *usage, unsigned gpu, uint64_t bytes)
+{
+    if (gpu < LEDGER_GPUS)
+        atomic_fetch_add_explicit(&usage->gpus[gpu].ahead_bytes, bytes, memory_order_acq_rel);
+}
+
+uint64_t ledger_ahead_total(const struct ledger_usage *usage, unsigned gpu)
+{
+    return gpu < LEDGER_GPUS ? atomic_load_explicit(&usage->gpus[gpu].ahead_bytes, memory_order_acquire) : 0;
+}
+
+void ledger_ahead_seen(struct ledger_usage *usage, unsigned gpu, uint64_t total)
+{
+    if (gpu < LEDGER_GPUS && total > atomic_load_explicit(&usage->gpus[gpu].seen_bytes, memory_order_relaxed))
+        atomic_store_explicit(&usage->gpus[gpu].seen_bytes, total, memory_order_release);
 }

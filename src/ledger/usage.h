@@ -89,6 +89,7 @@ struct usage_gpu {
      * are refused. */
     _Atomic uint64_t granted_bytes;
     _Atomic uint64_t let_go_bytes, taken_bytes, left_bytes;        /* left.c */
+    _Atomic uint64_t ahead_bytes, seen_bytes;                      /* left.c */
     _Alignas(USAGE_LINE_BYTES) struct word128 words[USAGE_PLACES]; /* low: bytes, high: stamp */
     struct usage_request requests[USAGE_PLACES];
 };
@@ -221,14 +222,17 @@ static inline uint64_t usage_sum_stamps(const struct ledger_usage *usage, unsign
     return sum;
 }
 
-/* What a descriptor may keep of memory that processes have let go of. */
+/* What a descriptor may keep of memory that processes have let go of, and what is counted ahead of the daemon. */
 static inline uint64_t usage_left(const struct usage_gpu *there)
 {
     /* Pairs with ledger_left_take(): who sees bytes as taken sees them as left. */
     uint64_t let_go = atomic_load_explicit(&there->let_go_bytes, memory_order_acquire);
     uint64_t taken = atomic_load_explicit(&there->taken_bytes, memory_order_acquire);
     uint64_t left = atomic_load_explicit(&there->left_bytes, memory_order_acquire);
-    return usage_add(left, let_go > taken ? let_go - taken : 0);
+    uint64_t ahead = atomic_load_explicit(&there->ahead_bytes, memory_order_acquire);
+    uint64_t seen = atomic_load_explicit(&there->seen_bytes, memory_order_acquire);
+    left = usage_add(left, let_go > taken ? let_go - taken : 0);
+    return usage_add(left, ahead > seen ? ahead - seen : 0);
 }
 
 /* slot.c */

@@ -108,3 +108,34 @@ def test_what_a_descriptor_keeps_stays_charged_until_the_card_shows_it_gone(make
     wait_for(lambda: abs(sampled(daemon, session)["used_bytes"] - (card(daemon) - before)) < MIB, "nothing to count twice")
     taker.process.kill()
     wait_for(lambda: sampled(daemon, session)["used_bytes"] == 0, "the bytes to be back")
+
+
+# --- What the driver sizes ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("device", ["default", "h100"])
+@pytest.mark.parametrize("way, size", [("volume", 16384), ("module", 40 * MIB), ("module", 1000 * MIB)])
+def test_what_the_driver_sizes_is_refused_where_it_does_not_fit(make_daemon, make_gpu, take, device, way, size):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, way, size, 2048, total=8192 * MIB)
+    assert taker.result()[0] == 2
+    wait_for(lambda: card(daemon) - before <= sampled(daemon, session)["used_bytes"] <= LIMIT, "the account to have it all")
+
+
+def test_a_kernel_whose_local_memory_is_more_than_the_limit_never_runs(make_daemon, make_gpu, take):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, "h100", "local", 65536, 1, total=32768 * MIB)
+    assert taker.result() == (2, 0)
+    assert card(daemon) - before < 8 * MIB
+
+
+def test_local_memory_is_in_the_account_soon_though_nobody_asks(make_daemon, make_gpu, take):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, "h100", "local", 2048, 1,
+                                               memory_bytes=1024 * MIB, total=8192 * MIB)
+    assert taker.result() == (0, 1)
+    wait_for(lambda: daemon.session(session["session_id"])["used_bytes"] > 200 * MIB, "the account to have it", deadline_s=4)
+
+
+def test_what_is_passed_on_beyond_all_joint_places_is_charged(make_daemon, make_gpu, take):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, "default", "passed-on", 2 * MIB, 900,
+                                               memory_bytes=640 * MIB)
+    assert taker.result()[0] == 2
+    assert card(daemon) - before <= 640 * MIB
+    wait_for(lambda: sampled(daemon, session)["used_bytes"] >= card(daemon) - before, "the account to have it all")

@@ -13,6 +13,9 @@
 #define WEIGHT_MOVED 1u
 #define USUAL_SAMPLES 8u /* driver_left_take() */
 
+/* After so many samples around which slots changed, bounds have told what can be told. */
+#define AHEAD_SAMPLES 4u
+
 typedef void see_left(struct daemon *daemon, struct session *session, unsigned policy_gpu, void *argument);
 
 /* Call `see` for each session that has the GPU and a ledger. */
@@ -27,8 +30,10 @@ static void each_on(struct daemon *daemon, unsigned gpu, see_left *see, void *ar
 void driver_left_begin(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next)
-        for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++)
+        for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++) {
             session->gpus[i].let_go_before = ledger_let_go_total(session->ledger.usage, i);
+            session->gpus[i].ahead_before = ledger_ahead_total(session->ledger.usage, i);
+        }
 }
 
 /* One GPU, of which sessions are told what is left one after the other. */
@@ -105,6 +110,17 @@ bool driver_left_take(struct daemon *daemon, unsigned gpu, uint64_t shown_bytes)
     look.rest_bytes = unlisted > card->unlisted_bytes ? unlisted - card->unlisted_bytes : 0;
     each_on(daemon, gpu, take, &look);
     return look.is_open;
+}
+
+void driver_left_published(struct session *session)
+{
+    for (unsigned i = 0; session->ledger.usage && i < session->gpu_count; i++) {
+        struct session_gpu *gpu = &session->gpus[i];
+        if (gpu->has_moved && ++gpu->ahead_samples < AHEAD_SAMPLES)
+            continue;
+        gpu->ahead_samples = 0;
+        ledger_ahead_seen(session->ledger.usage, i, gpu->ahead_before);
+    }
 }
 
 static void forget(struct daemon *daemon, struct session *session, unsigned policy_gpu, void *argument)

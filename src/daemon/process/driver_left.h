@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct daemon;
+struct session;
 
 /* A sample is about to be taken. */
 void driver_left_begin(struct daemon *daemon);
@@ -16,6 +17,10 @@ void driver_left_begin(struct daemon *daemon);
 /* Take in a sample of one GPU, which showed `shown_bytes` for all its processes together. Returns whether another sample would tell
  * more: what is left is lowered only if several in a row say so, since memory may be taken and given back while one is taken. */
 bool driver_left_take(struct daemon *daemon, unsigned gpu, uint64_t shown_bytes);
+
+/* The driver line of the session is published: it has what the session's processes had counted ahead (ledger_count_ahead()) when the
+ * sample began, unless slots changed around the sample. */
+void driver_left_published(struct session *session);
 
 /* NVML cannot tell whose memory is whose there: nothing is left that anybody could know of. */
 void driver_left_forget(struct daemon *daemon, unsigned gpu);

@@ -374,6 +374,7 @@ static void end(struct daemon *daemon)
             for (unsigned i = 0; process->driver_parts && i < session->gpu_count; i++)
                 process->driver_parts[i].looked = false;
         driver_line_publish(session);
+        driver_left_published(session);
     }
 }
 

@@ -44,6 +44,9 @@ struct session_gpu {
     /* driver_left.c: what processes had let go of then; and for how many samples in a row the card has shown less than what is
      * left, and the most that these allowed. */
     uint64_t let_go_before, left_most;
+    uint64_t
+        ahead_before; /* the same of what processes counted ahead; and how many samples told nothing of it */
+    unsigned ahead_samples;
     unsigned left_weight;
     bool has_moved; /* a process of it changed its slot around the sample */
 };

@@ -114,6 +114,21 @@ static CUresult by_import(size_t bytes)
     return result ? result : cuMemRelease(again);
 }
 
+/* The same, but the second handle is kept. */
+static CUresult by_passing_on(size_t bytes)
+{
+    CUmemGenericAllocationHandle handle, again;
+    int fd;
+    CUresult result = make_shared(bytes, &handle, &fd);
+    if (!result)
+        result = cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd,
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result)
+        return result;
+    close(fd);
+    return cuMemRelease(handle);
+}
+
 /* All of it is kept as memory of another API, of which one byte is named. */
 static CUresult by_external(size_t bytes)
 {
@@ -128,6 +143,40 @@ static CUresult by_external(size_t bytes)
     return result ? result : cuMemRelease(handle);
 }
 
+/* A volume of one row and one column, of which most is what the card adds. */
+static CUresult by_volume(size_t bytes)
+{
+    CUarray array;
+    CUDA_ARRAY3D_DESCRIPTOR how = {1, 1, bytes, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0};
+    return cuArray3DCreate_v2(&array, &how);
+}
+
+static CUresult by_module(size_t bytes)
+{
+    char text[256];
+    CUmodule module;
+    snprintf(text, sizeof(text),
+             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 held[%zu];\n",
+             bytes);
+    return cuModuleLoadData(&module, text);
+}
+
+/* One launch of a kernel with so much local memory for each thread. */
+static CUresult by_local(size_t bytes)
+{
+    char text[512];
+    CUmodule module;
+    CUfunction function;
+    snprintf(text, sizeof(text),
+             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry fat()\n{\n .local .align 8 .b8 "
+             "held[%zu];\n ret;\n}\n",
+             bytes);
+    CUresult result = cuModuleLoadData(&module, text);
+    if (!result)
+        result = cuModuleGetFunction(&function, module, "fat");
+    return result ? result : cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+}
+
 static CUresult by_linear(size_t bytes)
 {
     CUdeviceptr address;
@@ -138,10 +187,21 @@ static const struct {
     const char *name;
     CUresult (*take)(size_t bytes);
 } ways[] = {
-    {"linear", by_linear},       {"default-pool", by_default_pool}, {"managed-pool", by_managed_pool},
-    {"made-pool", by_made_pool}, {"prefetch", by_prefetch},         {"prefetch-batch", by_prefetch_batch},
-    {"advice", by_advice},       {"physical", by_physical},         {"descriptor", by_descriptor},
-    {"import", by_import},       {"external", by_external},
+    {"linear", by_linear},
+    {"default-pool", by_default_pool},
+    {"managed-pool", by_managed_pool},
+    {"made-pool", by_made_pool},
+    {"prefetch", by_prefetch},
+    {"prefetch-batch", by_prefetch_batch},
+    {"advice", by_advice},
+    {"physical", by_physical},
+    {"descriptor", by_descriptor},
+    {"import", by_import},
+    {"external", by_external},
+    {"passed-on", by_passing_on},
+    {"volume", by_volume},
+    {"module", by_module},
+    {"local", by_local},
 };
 
 static bool take(const char *way, size_t bytes, unsigned times)

@@ -53,10 +53,21 @@ static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHan
     return name_of(file, sizeof(file));
 }
 
+/* The ledger has no joint place left for this memory. Then nothing is noted, and each import is charged in full: with a note it
+ * would be charged to nobody once its maker has let go. */
+static bool lacks_place(enum record_kind kind, uint64_t key)
+{
+    struct record record;
+    return records_find(memory_records(), kind, key, &record) && !record.joint && record.charged.bytes &&
+           !(record.flags & (RECORD_HIDDEN | RECORD_IMPORTED));
+}
+
 /* The process has exported what this record stands for, under this name. `is_its_own`: no other allocation has it. */
 static void hand_out(enum record_kind kind, uint64_t key, uint64_t name, bool is_its_own)
 {
     if (!name || !charge_has_any() || (is_its_own && charge_make_joint(kind, key, name)))
+        return;
+    if (is_its_own && lacks_place(kind, key))
         return;
     atomic_store_explicit(&memory_area()->notes_for_good, true, memory_order_relaxed);
     ledger_export(session_slot(), name);

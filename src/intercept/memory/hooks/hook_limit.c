@@ -3,25 +3,32 @@
  * a context costs. What a program adds is charged here, as long as the context lives. */
 #include "intercept/memory/charge.h"
 #include "intercept/memory/context_locks.h"
+#include "intercept/memory/contexts.h"
+#include "intercept/memory/hooks/resident_threads.h"
 #include "intercept/resolve/real.h"
+
+uint64_t resident_threads(CUdevice device)
+{
+    int processors = 0, threads = 0;
+    if (!real(cuDeviceGetAttribute) ||
+        real(cuDeviceGetAttribute)(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) !=
+            CUDA_SUCCESS ||
+        real(cuDeviceGetAttribute)(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device) !=
+            CUDA_SUCCESS ||
+        processors < 0 || threads < 0)
+        return 0;
+    return (uint64_t)processors * (uint64_t)threads;
+}
 
 /* Bytes that each unit of a limit takes; 0: none, or not known. */
 static uint64_t unit_bytes(CUlimit limit, CUdevice device)
 {
-    int processors = 0, threads = 0;
     switch (limit) {
     case CU_LIMIT_MALLOC_HEAP_SIZE:
     case CU_LIMIT_PRINTF_FIFO_SIZE:
         return 1;
     case CU_LIMIT_STACK_SIZE:
-        if (!real(cuDeviceGetAttribute) ||
-            real(cuDeviceGetAttribute)(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device) !=
-                CUDA_SUCCESS ||
-            real(cuDeviceGetAttribute)(&threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
-                                       device) != CUDA_SUCCESS ||
-            processors < 0 || threads < 0)
-            return 0;
-        return (uint64_t)processors * (uint64_t)threads;
+        return resident_threads(device);
     default:
         return 0;
     }

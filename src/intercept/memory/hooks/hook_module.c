@@ -1,8 +1,12 @@
 /* hook_module.c - modules and libraries of code. What they take of the GPU for code and variables only the driver
- * knows. The daemon finds it as the difference between what the card shows for the process and what the process was
- * charged (the driver line), so these hooks send it a notice. Where the card is full they wait for room. None of these
- * calls gives the GPU work, but the driver may compile meanwhile, so the gate is told when a load begins and ends. */
+ * knows. It is found by comparing before and after (ahead.h), and a load that does not fit is refused. The daemon finds it as
+ * the difference between what the card shows for the process and what the process was charged (the driver line), so these
+ * hooks send it a notice. Where the card is full they wait for room. None of these calls gives the GPU work, but the driver
+ * may compile meanwhile, so the gate is told when a load begins and ends. */
+#include "intercept/memory/ahead.h"
+#include "intercept/memory/charge.h"
 #include "intercept/memory/code_room.h"
+#include "intercept/memory/hooks/resident_threads.h"
 #include "intercept/resolve/real.h"
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
@@ -29,18 +33,39 @@ static void forget(void)
         gate_forget_functions(gate_of());
 }
 
-#define LOADS(symbol, parameters, arguments)                                                                 \
+static CUresult unload_module(CUmodule module)
+{
+    return real(cuModuleUnload) ? real(cuModuleUnload)(module) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult unload_library(CUlibrary library)
+{
+    return real(cuLibraryUnload) ? real(cuLibraryUnload)(library) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Other processes may have taken what seems to be this load's. They hardly do so each time. */
+#define ATTEMPTS 3u
+
+/* `loaded`: what was loaded, which is taken back by `unload` where it does not fit. */
+#define LOADS(symbol, loaded, unload, parameters, arguments)                                                 \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
-        real_needed(symbol);                                                                                 \
+        struct ahead ahead;                                                                                  \
         CUresult result;                                                                                     \
-        unsigned attempt = 0;                                                                                \
+        unsigned waits = 0, attempts = 0;                                                                    \
+        real_needed(symbol);                                                                                 \
         do {                                                                                                 \
             struct gate *gate = begin();                                                                     \
+            ahead_begin(&ahead);                                                                             \
             result = real(symbol) arguments;                                                                 \
             end(gate, result);                                                                               \
-        } while (result == CUDA_ERROR_OUT_OF_MEMORY && code_wait_for_room(attempt++));                       \
-        return result;                                                                                       \
+            if (result == CUDA_ERROR_OUT_OF_MEMORY && code_wait_for_room(waits++))                           \
+                continue;                                                                                    \
+            if (result != CUDA_SUCCESS || ahead_end(&ahead) || unload(*loaded) != CUDA_SUCCESS)              \
+                return result;                                                                               \
+        } while (result == CUDA_ERROR_OUT_OF_MEMORY || ++attempts < ATTEMPTS);                               \
+        charge_say_refused(true, ahead.gpu, ahead.found_bytes);                                              \
+        return CUDA_ERROR_OUT_OF_MEMORY;                                                                     \
     }
 #define UNLOADS(symbol, parameters, arguments)                                                               \
     CUresult symbol parameters                                                                               \
@@ -51,19 +76,100 @@ static void forget(void)
         end(NULL, result);                                                                                   \
         return result;                                                                                       \
     }
-LOADS(cuModuleLoad, (CUmodule * module, const char *path), (module, path))
-LOADS(cuModuleLoadData, (CUmodule * module, const void *image), (module, image))
-LOADS(cuModuleLoadDataEx,
+LOADS(cuModuleLoad, module, unload_module, (CUmodule * module, const char *path), (module, path))
+LOADS(cuModuleLoadData, module, unload_module, (CUmodule * module, const void *image), (module, image))
+LOADS(cuModuleLoadDataEx, module, unload_module,
       (CUmodule * module, const void *image, unsigned int count, CUjit_option *options, void **values),
       (module, image, count, options, values))
-LOADS(cuModuleLoadFatBinary, (CUmodule * module, const void *image), (module, image))
+LOADS(cuModuleLoadFatBinary, module, unload_module, (CUmodule * module, const void *image), (module, image))
 UNLOADS(cuModuleUnload, (CUmodule module), (module))
-LOADS(cuLibraryLoadData,
+LOADS(cuLibraryLoadData, library, unload_library,
       (CUlibrary * library, const void *code, CUjit_option *jit, void **jit_values, unsigned int jit_count,
        CUlibraryOption *options, void **values, unsigned int count),
       (library, code, jit, jit_values, jit_count, options, values, count))
-LOADS(cuLibraryLoadFromFile,
+LOADS(cuLibraryLoadFromFile, library, unload_library,
       (CUlibrary * library, const char *path, CUjit_option *jit, void **jit_values, unsigned int jit_count,
        CUlibraryOption *options, void **values, unsigned int count),
       (library, path, jit, jit_values, jit_count, options, values, count))
 UNLOADS(cuLibraryUnload, (CUlibrary library), (library))
+
+/* --- Functions --------------------------------------------------------------------------------------
+ *
+ * With the first launch of a function, the driver takes local memory for every thread that can be resident. A function for which
+ * that is more than the session's limit is refused when the program asks for it: a launch is too late, and too fast, to ask. */
+
+static CUresult answer_for_local(int local_bytes)
+{
+    struct charge charge;
+    CUdevice device;
+    uint64_t bytes;
+    if (local_bytes <= 0 || charge_place_current(&charge) != PLACE_ON_GPU ||
+        real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+        __builtin_mul_overflow((uint64_t)local_bytes, resident_threads(device), &bytes))
+        return CUDA_SUCCESS;
+    const struct ledger_policy *policy = session_slot()->ledger.policy;
+    if (bytes <= atomic_load_explicit(&policy->gpus[charge.gpu].limit_bytes, memory_order_relaxed))
+        return CUDA_SUCCESS;
+    charge_say_refused(true, charge.gpu, bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult answer_for_function(CUfunction function)
+{
+    int local_bytes = 0;
+    if (own_calls_depth || !real(cuFuncGetAttribute) ||
+        real(cuFuncGetAttribute)(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) != CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    return answer_for_local(local_bytes);
+}
+
+static CUresult answer_for_kernel(CUkernel kernel)
+{
+    int local_bytes = 0;
+    CUdevice device;
+    if (own_calls_depth || !real(cuKernelGetAttribute) || !real(cuCtxGetDevice) ||
+        real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+        real(cuKernelGetAttribute)(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, kernel, device) !=
+            CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    return answer_for_local(local_bytes);
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    real_needed(cuModuleGetFunction);
+    CUresult result = real(cuModuleGetFunction)(function, module, name);
+    return result == CUDA_SUCCESS && function ? answer_for_function(*function) : result;
+}
+
+CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
+{
+    real_needed(cuKernelGetFunction);
+    CUresult result = real(cuKernelGetFunction)(function, kernel);
+    return result == CUDA_SUCCESS && function ? answer_for_function(*function) : result;
+}
+
+CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
+{
+    real_needed(cuLibraryGetKernel);
+    CUresult result = real(cuLibraryGetKernel)(kernel, library, name);
+    return result == CUDA_SUCCESS && kernel ? answer_for_kernel(*kernel) : result;
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
+{
+    real_needed(cuModuleEnumerateFunctions);
+    CUresult result = real(cuModuleEnumerateFunctions)(functions, count, module);
+    for (unsigned i = 0; functions && i < count && result == CUDA_SUCCESS && functions[i]; i++)
+        result = answer_for_function(functions[i]);
+    return result;
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library)
+{
+    real_needed(cuLibraryEnumerateKernels);
+    CUresult result = real(cuLibraryEnumerateKernels)(kernels, count, library);
+    for (unsigned i = 0; kernels && i < count && result == CUDA_SUCCESS && kernels[i]; i++)
+        result = answer_for_kernel(kernels[i]);
+    return result;
+}
