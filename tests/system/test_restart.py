@@ -18,8 +18,14 @@ from test_quota import OUT_OF_MEMORY, Puppet, in_session
 
 ROUNDS = 20
 ENDS = 10
+UNIT = 512
 STORM_LIMIT = 24 * MIB
 ENDED = (0, -signal.SIGTERM)
+
+
+def whole(count):
+    """What linear memory of so many bytes is charged."""
+    return -(-count // UNIT) * UNIT
 
 
 class Held:
@@ -35,17 +41,18 @@ class Held:
 
     def alloc(self, count):
         self.numbers.append((self.puppet.get("alloc", count), count))
-        self.held += count
+        self.held += whole(count)
 
     def free(self):
         number, count = self.numbers.pop(0)
         self.puppet.get("free", number)
-        self.held -= count
+        self.held -= whole(count)
 
     def check_quota(self):
         """To the byte, whether or not there is a daemon."""
-        if self.limit > self.held:
-            number = self.puppet.get("alloc", self.limit - self.held)
+        room = (self.limit - self.held) // UNIT * UNIT
+        if room > 0:
+            number = self.puppet.get("alloc", room)
             assert self.puppet.code("alloc", 1) == OUT_OF_MEMORY
             self.puppet.get("free", number)
         else:
