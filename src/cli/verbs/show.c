@@ -73,7 +73,7 @@ static void print_lease(const json_t *session, bool colour)
 static void print_staying(const json_t *session, bool colour)
 {
     const char *why = session_text(session, "stays_why");
-    char text[512];
+    char text[SESSION_STAYS_TEXT];
     if (!*why || strcmp(session_text(session, "residency"), "resident") != 0)
         return;
     snprintf(text, sizeof(text), "none of its memory can leave %s", why);
@@ -83,7 +83,7 @@ static void print_staying(const json_t *session, bool colour)
 /* For a session whose memory can leave the card. */
 static void print_residency(const json_t *session, bool colour)
 {
-    char text[512], here[UNITS_BYTES_TEXT], away[UNITS_BYTES_TEXT], stays[UNITS_BYTES_TEXT],
+    char text[SESSION_STAYS_TEXT], here[UNITS_BYTES_TEXT], away[UNITS_BYTES_TEXT], stays[UNITS_BYTES_TEXT],
         host[UNITS_BYTES_TEXT];
     const char *by = session_text(session, "suspended_by"), *failure = session_text(session, "move_failure");
     bool waits = json_is_true(json_object_get(session, "waits_for_room")),
