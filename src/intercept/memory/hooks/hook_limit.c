@@ -3,7 +3,6 @@
  * a context costs. What a program adds is charged here, as long as the context lives. */
 #include "intercept/memory/charge.h"
 #include "intercept/memory/context_locks.h"
-#include "intercept/memory/contexts.h"
 #include "intercept/memory/hooks/resident_threads.h"
 #include "intercept/resolve/real.h"
 
