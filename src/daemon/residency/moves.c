@@ -9,6 +9,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/soon.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/stays.h"
 #include "daemon/schedule/agents.h"
@@ -71,11 +72,16 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
         moves_advance(session);
         more = true;
     }
-    moves_decide(moves->daemon);
+    moves_decide_rested(moves);
     if (more)
         moves_set_timer(moves);
     moves_look_ahead(moves->daemon);
     return 0;
+}
+
+static void on_soon(void *context)
+{
+    moves_decide_rested(context);
 }
 
 static void take(void *context, const struct change *change)
@@ -84,6 +90,8 @@ static void take(void *context, const struct change *change)
     struct session *session = change->session;
     switch (change->kind) {
     case CHANGE_PROCESS_GONE:
+        if (change->process->move)
+            moves_set_given(change->process, 0);
         free(change->process->move);
         change->process->move = NULL;
         moves_advance(session);
@@ -148,7 +156,7 @@ int moves_resume(struct session *session, struct error *error)
     else
         moves_want_back(session);
     moves_advance(session);
-    moves_decide(session->daemon);
+    moves_decide_soon(session->daemon->moves);
     return 0;
 }
 
@@ -268,9 +276,12 @@ int moves_start(struct daemon *daemon, struct error *error)
     moves->daemon = daemon;
     moves->bytes_per_second = FIRST_BYTES_PER_SECOND;
     moves->observer = (struct observer){.take = take, .context = moves};
-    int result = sd_event_add_time_relative(daemon->loop, &moves->timer, CLOCK_MONOTONIC, MOVES_TICK_USEC, 1,
+    int result = soon_new(daemon->loop, on_soon, moves, &moves->soon);
+    if (result >= 0)
+        result = sd_event_add_time_relative(daemon->loop, &moves->timer, CLOCK_MONOTONIC, MOVES_TICK_USEC, 1,
                                             on_timer, moves);
     if (result < 0) {
+        soon_free(moves->soon);
         free(moves);
         return error_set_errno(error, -result, "cannot move memory");
     }
@@ -286,6 +297,7 @@ void moves_stop(struct daemon *daemon)
         return;
     change_observe_no_more(daemon, &daemon->moves->observer);
     sd_event_source_disable_unref(daemon->moves->timer);
+    soon_free(daemon->moves->soon);
     moves_checkpoint_stop(daemon);
     free(daemon->moves);
     daemon->moves = NULL;

@@ -77,10 +77,9 @@ static bool takes_ahead(const struct process *process, uint64_t now)
 static struct ahead_host host_of(const struct daemon *daemon)
 {
     struct ahead_host host = {.is_allowed = daemon->config.daemon.host_memory_ahead,
+                              .given_bytes = daemon->moves->given_bytes,
                               .bound_bytes = arena_bound_bytes(daemon),
                               .chunk_bytes = ARENA_CHUNK_SMALL};
-    for (const struct session *at = daemon->sessions; at; at = at->next)
-        host.given_bytes += moves_arena_bytes(at);
     return host;
 }
 

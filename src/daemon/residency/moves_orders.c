@@ -132,7 +132,7 @@ static void send_chunk(struct process *process, int fd, uint64_t bytes)
     struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
     if (!agents_send(process, &message, fd))
         return;
-    process_move_note_chunk(process->move, bytes);
+    moves_note_chunk(process, bytes);
     process->move->has_new_room = true;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/soon.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/residency.h"
 #include "daemon/schedule/agents.h"
@@ -25,6 +26,12 @@
 #define IDLE_PART 16
 #define IDLE_TOLD_USEC UINT64_C(40000)
 #define IDLE_MOST_USEC UINT64_C(160000)
+/* What is carried out of one decision: so many sessions are told to leave or to come, and so many programs are refused,
+ * which has to be explained. The next decision goes on. */
+#define ORDERS_A_ROUND 64u
+#define REFUSALS_A_ROUND 8u
+/* Deciding takes one part of the loop's time at most, and leaves so many to others. */
+#define REST_PARTS 9u
 
 /* What a session has on the card, or will have when it has come. */
 static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
@@ -48,15 +55,6 @@ static int64_t counted_by(const struct session *session, unsigned policy_gpu)
 {
     uint64_t taken = moves_at_most(taken_by(session, policy_gpu), moves_most_bytes(session, policy_gpu));
     return taken < INT64_MAX / LEDGER_GPUS ? (int64_t)taken : INT64_MAX / LEDGER_GPUS;
-}
-
-/* The same, on one of the daemon's GPUs. */
-static int64_t counted_on(const struct session *session, unsigned gpu)
-{
-    for (unsigned i = 0; i < session->gpu_count; i++)
-        if (session->gpus[i].gpu == (int)gpu)
-            return counted_by(session, i);
-    return 0;
 }
 
 static uint64_t slack_bytes(const struct gpu *card)
@@ -89,20 +87,22 @@ static void count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY
         }
 }
 
-static bool has_paged(const struct daemon *daemon, unsigned gpu)
+static void find_paged(const struct daemon *daemon, bool has_paged[LEDGER_GPUS])
 {
+    memset(has_paged, 0, LEDGER_GPUS * sizeof(*has_paged));
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count && is_paged(session); i++)
-            if (session->gpus[i].gpu == (int)gpu)
-                return true;
-    return false;
+            if (session->gpus[i].gpu >= 0)
+                has_paged[session->gpus[i].gpu] = true;
 }
 
 /* Take off what refusals taught. More than there is can only be on a GPU whose memory the driver pages. */
 static void bound_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY_PLACES])
 {
+    bool has_paged[LEDGER_GPUS];
+    find_paged(daemon, has_paged);
     for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++) {
-        bool may_be_over = daemon->moves->anti_thrash != ANTI_THRASH_OFF && has_paged(daemon, gpu);
+        bool may_be_over = daemon->moves->anti_thrash != ANTI_THRASH_OFF && has_paged[gpu];
         int64_t seems = free_bytes[gpu],
                 unseen = (int64_t)moves_lesson_bytes(&daemon->moves->lessons[gpu], daemon_now_usec());
         if (seems > 0)
@@ -129,16 +129,36 @@ static int64_t left_beside(const struct session *session, unsigned policy_gpu,
     return seems_free[session->gpus[policy_gpu].gpu] - (int64_t)needed;
 }
 
-void moves_learn(const struct session *session, unsigned policy_gpu)
+static void learn(const struct session *session, unsigned policy_gpu,
+                  const int64_t seems_free[RESIDENCY_PLACES])
 {
     struct moves *moves = session->daemon->moves;
-    int64_t seems_free[RESIDENCY_PLACES], left, told = session->move->seemed_left[policy_gpu];
+    int64_t left, told = session->move->seemed_left[policy_gpu];
     int gpu = session->gpus[policy_gpu].gpu;
     if (gpu < 0)
         return;
-    count_free(session->daemon, seems_free);
     left = left_beside(session, policy_gpu, seems_free);
     moves_lesson_learn(&moves->lessons[gpu], left < told ? left : told, daemon_now_usec());
+}
+
+void moves_learn(const struct session *session, unsigned policy_gpu)
+{
+    int64_t seems_free[RESIDENCY_PLACES];
+    count_free(session->daemon, seems_free);
+    learn(session, policy_gpu, seems_free);
+}
+
+/* Learn from all who asked again since it was last decided. */
+static void learn_from_needs(const struct daemon *daemon, const int64_t seems_free[RESIDENCY_PLACES])
+{
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        for (const struct process *process = session->processes; process && session->move;
+             process = process->next) {
+            if (process->move && process->move->need.number && process->move->need_teaches)
+                learn(session, process->move->need.gpu, seems_free);
+            if (process->move)
+                process->move->need_teaches = false;
+        }
 }
 
 static void tell_room(struct session *session, bool has_room)
@@ -275,9 +295,24 @@ struct view {
     struct session **sessions;
     /* The parts of all sessions; and where each session's begin. */
     struct residency_part *parts, **first_part;
-    bool *is_in_vain;                     /* per session: it waits for room that nobody can make; */
-    struct moves_lack *lacks;             /* and what it lacks then */
+    struct residency_crowd *crowds; /* per session; found before those are told apart that wait in vain */
+    /* Those that wait for room that nobody can make; there is room for all. Per session: what it lacks then, and whether it has
+     * waited so for long enough to be refused. */
+    struct vain_wait *vain_waits;
+    unsigned vain_count;
+    struct moves_lack *lacks;
+    bool *has_lost_hope;
     int64_t seems_free[RESIDENCY_PLACES]; /* by the counts alone */
+    int64_t most_room[RESIDENCY_PLACES];  /* if all left, and whoever comes now had come and left */
+    unsigned waiters[RESIDENCY_PLACES];   /* how many wait there for what others have */
+    unsigned orders_left, refusals_left;  /* in this round; */
+    bool is_cut;                          /* and there was more to do */
+};
+
+/* A session of the view that waits in vain. */
+struct vain_wait {
+    uint64_t since_ns;
+    unsigned number;
 };
 
 /* How much of a GPU to leave free for the session that works there; nothing while a session leaves it for the next. */
@@ -290,14 +325,27 @@ static uint64_t spare_bytes(const struct view *view, unsigned gpu, uint64_t tota
     return total_bytes / AHEAD_SPARE_PART;
 }
 
+/* Whether a session waits for what others have, and is to come when they have left. */
+static bool waits_for_others(const struct residency_session *seen)
+{
+    return seen->waits && seen->due_ns && seen->verdict != RESIDENCY_COMES;
+}
+
+static void count_waiters(struct view *view)
+{
+    for (unsigned i = 0; i < view->count; i++)
+        for (unsigned j = 0; j < view->seen[i].part_count && waits_for_others(&view->seen[i]); j++)
+            view->waiters[view->seen[i].parts[j].gpu]++;
+}
+
 /* Whether a session that is to come waits for what this one has. */
 static bool is_waited_for(const struct view *view, const struct residency_session *seen)
 {
-    for (unsigned i = 0; i < view->count && seen->can_leave && !seen->is_ahead; i++)
-        if (&view->seen[i] != seen && view->seen[i].waits && view->seen[i].due_ns &&
-            view->seen[i].verdict != RESIDENCY_COMES && residency_share_place(seen, &view->seen[i]))
-            return true;
-    return false;
+    unsigned own = waits_for_others(seen);
+    bool any = false;
+    for (unsigned i = 0; i < seen->part_count; i++)
+        any |= view->waiters[seen->parts[i].gpu] > own;
+    return any && seen->can_leave && !seen->is_ahead;
 }
 
 /* Have as much come ahead as there is room for. */
@@ -321,21 +369,10 @@ static void bring_ahead(const struct view *view, unsigned number)
         moves_come_ahead(session);
 }
 
-/* Since when others wait for what session `number` of the view has; UINT64_MAX: no session does. */
-static uint64_t waited_for_since_ns(const struct view *view, unsigned number)
-{
-    uint64_t since_ns = UINT64_MAX;
-    for (unsigned i = 0; i < view->count; i++)
-        if (i != number && view->seen[i].waits && view->seen[i].waits_since_ns < since_ns &&
-            residency_share_place(&view->seen[i], &view->seen[number]))
-            since_ns = view->seen[i].waits_since_ns;
-    return since_ns;
-}
-
 /* The session has the room that it waited for: its turn begins, unless others have waited longer. */
 static void begin_turn(const struct view *view, unsigned number)
 {
-    if (waited_for_since_ns(view, number) > view->seen[number].waits_since_ns)
+    if (view->crowds[number].waits_since_ns > view->seen[number].waits_since_ns)
         view->sessions[number]->move->came_usec = daemon_now_usec();
 }
 
@@ -346,12 +383,23 @@ static void note_left(const struct view *view, struct session *session)
             session->move->seemed_left[i] = left_beside(session, i, view->seems_free);
 }
 
-static void obey(const struct view *view, unsigned number)
+/* Whether one more may be done of what costs something; `*left` may be done in this round. */
+static bool may_do(struct view *view, unsigned *left)
+{
+    bool may = *left > 0;
+    *left -= may;
+    view->is_cut |= !may;
+    return may;
+}
+
+static void obey(struct view *view, unsigned number)
 {
     struct session *session = view->sessions[number];
     const struct residency_session *seen = &view->seen[number];
     enum residency_verdict verdict = seen->verdict;
     struct move *move = session->move;
+    if ((verdict == RESIDENCY_LEAVES || verdict == RESIDENCY_COMES) && !may_do(view, &view->orders_left))
+        return;
     if (verdict == RESIDENCY_LEAVES && seen->is_ahead) {
         moves_drop_ahead(session);
     } else if (verdict == RESIDENCY_COMES_AHEAD) {
@@ -404,7 +452,7 @@ static void count_held(const struct view *view, uint64_t before_usec, uint64_t n
 {
     for (unsigned i = 0; i < view->count; i++) {
         struct residency_session *seen = &view->seen[i];
-        uint64_t since_usec = waited_for_since_ns(view, i) / 1000;
+        uint64_t since_usec = view->crowds[i].waits_since_ns / 1000;
         since_usec = since_usec > before_usec ? since_usec : before_usec;
         if (!seen->can_leave || seen->is_ahead || seen->idle_since_ns || since_usec >= now_usec)
             continue;
@@ -443,22 +491,28 @@ static uint64_t on_its_way(const struct session *session, unsigned policy_gpu)
     return moves_at_most(bytes, moves_most_bytes(session, policy_gpu));
 }
 
-/* What would be free for `waiter` in a place if all others left that can leave, or can when they have come. */
-static int64_t most_room(const struct view *view, const struct residency_session *waiter, unsigned place,
-                         const int64_t free_bytes[RESIDENCY_PLACES])
+/* Find what would be free in each place if all left that can leave, or can when they have come. */
+static void find_most_room(struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
 {
-    int64_t room = free_bytes[place];
+    memcpy(view->most_room, free_bytes, sizeof(view->most_room));
     for (unsigned i = 0; i < view->count; i++) {
         const struct session *session = view->sessions[i];
-        if (&view->seen[i] == waiter)
-            continue;
         for (unsigned j = 0; j < view->seen[i].part_count; j++)
-            if (view->seen[i].parts[j].gpu == place)
-                room += (int64_t)view->seen[i].parts[j].here_bytes;
+            view->most_room[view->seen[i].parts[j].gpu] += (int64_t)view->seen[i].parts[j].here_bytes;
         for (unsigned j = 0; j < session->gpu_count; j++)
-            if (session->gpus[j].gpu == (int)place)
-                room += (int64_t)on_its_way(session, j);
+            if (session->gpus[j].gpu >= 0)
+                view->most_room[session->gpus[j].gpu] += (int64_t)on_its_way(session, j);
     }
+}
+
+/* The same, but session `number` of the view keeps what it has there. */
+static int64_t most_room(const struct view *view, unsigned number, const struct residency_part *part)
+{
+    const struct session *session = view->sessions[number];
+    int64_t room = view->most_room[part->gpu] - (int64_t)part->here_bytes;
+    for (unsigned j = 0; j < session->gpu_count; j++)
+        if (session->gpus[j].gpu == (int)part->gpu)
+            room -= (int64_t)on_its_way(session, j);
     return room;
 }
 
@@ -466,13 +520,12 @@ static int64_t most_room(const struct view *view, const struct residency_session
  * A session whose last try was not enough misses more than it needs: that is cut to the room there is. Memory that the
  * driver pages comes in any case, as far as there is room. What is left out as unusable parts of blocks may be usable after all,
  * so a session whose memory needs that too tries to come back. */
-static bool has_hope(const struct view *view, unsigned number, const int64_t free_bytes[RESIDENCY_PLACES],
-                     struct moves_lack *lack)
+static bool has_hope(const struct view *view, unsigned number, struct moves_lack *lack)
 {
     const struct residency_session *waiter = &view->seen[number];
     for (unsigned i = 0; i < waiter->part_count; i++) {
         struct residency_part *wanted = &view->first_part[number][i];
-        int64_t room = most_room(view, waiter, wanted->gpu, free_bytes);
+        int64_t room = most_room(view, number, wanted);
         if ((int64_t)wanted->missing_bytes <= room)
             continue;
         const struct session *session = view->sessions[number];
@@ -488,26 +541,32 @@ static bool has_hope(const struct view *view, unsigned number, const int64_t fre
     return true;
 }
 
-/* Whether there would be room for what threads of session `number` wait for, if programs outside of sessions ended, and
- * all other sessions too, but for those that wait in vain themselves and have waited for longer. */
-static bool has_far_hope(const struct view *view, unsigned number)
+/* What there would be on each GPU if programs outside of sessions ended, and all sessions too. */
+static void find_far_room(const struct daemon *daemon, int64_t far_room[LEDGER_GPUS])
 {
-    const struct session *session = view->sessions[number];
+    for (unsigned gpu = 0; gpu < daemon->gpu_count; gpu++)
+        far_room[gpu] =
+            (int64_t)admission_unreserved(daemon->gpus[gpu].total_bytes, slack_bytes(&daemon->gpus[gpu]), 0);
+}
+
+/* The session stays. */
+static void take_far_room(const struct session *session, int64_t far_room[LEDGER_GPUS])
+{
+    for (unsigned i = 0; i < session->gpu_count; i++)
+        if (session->gpus[i].gpu >= 0)
+            far_room[session->gpus[i].gpu] -= counted_by(session, i);
+}
+
+/* Whether there is so much room for what threads of the session wait for. */
+static bool has_far_hope(const struct session *session, const int64_t far_room[LEDGER_GPUS])
+{
+    bool has = true;
     for (unsigned i = 0; i < session->gpu_count; i++) {
-        int gpu = session->gpus[i].gpu;
         uint64_t wanted = moves_needed_bytes(session, i, false);
-        if (gpu < 0 || !wanted)
-            continue;
-        int64_t room = (int64_t)admission_unreserved(session->daemon->gpus[gpu].total_bytes,
-                                                     slack_bytes(&session->daemon->gpus[gpu]), 0);
-        for (unsigned j = 0; j < view->count; j++)
-            if (j == number ||
-                (view->is_in_vain[j] && view->seen[j].waits_since_ns <= view->seen[number].waits_since_ns))
-                room -= counted_on(view->sessions[j], (unsigned)gpu);
-        if (room < 0 || wanted > (uint64_t)room)
-            return false;
+        int64_t room = session->gpus[i].gpu >= 0 ? far_room[session->gpus[i].gpu] : INT64_MAX;
+        has &= !wanted || (room >= 0 && wanted <= (uint64_t)room);
     }
-    return true;
+    return has;
 }
 
 /* Whether all that the session's threads wait for is reserved for it. */
@@ -555,40 +614,69 @@ static bool has_lost_hope(struct move *move, bool is_in_vain, uint64_t waits_sin
     return is_in_vain && now - move->vain_usec >= HOPE_USEC;
 }
 
-static void refuse(struct session *session, const struct moves_lack *lack)
+static void refuse(struct view *view, unsigned number)
 {
-    if (moves_needs_since(session) != UINT64_MAX)
-        moves_tell_refused(session, lack);
+    struct session *session = view->sessions[number];
+    bool has_asked = moves_needs_since(session) != UINT64_MAX;
+    if (!has_asked || !may_do(view, &view->refusals_left))
+        return;
+    moves_tell_refused(session, &view->lacks[number]);
     tell_room(session, false);
 }
 
 /* Session `number` of the view could not have room whoever left: its threads stop waiting, unless it asked to wait until others
  * end; and where it cannot come back it says so, and goes on waiting. */
-static void end_hope(const struct view *view, unsigned number, const struct moves_lack *lack)
+static void end_hope(struct view *view, unsigned number, const int64_t far_room[LEDGER_GPUS])
 {
     struct session *session = view->sessions[number];
-    if (moves_wants_to_come(session))
-        moves_tell_short(session, lack);
-    if (session->when_full != WHEN_FULL_WAIT || !has_far_hope(view, number))
-        refuse(session, lack);
+    if (moves_wants_to_come(session) && (session->move->is_short || may_do(view, &view->refusals_left)))
+        moves_tell_short(session, &view->lacks[number]);
+    if (session->when_full != WHEN_FULL_WAIT || !has_far_hope(session, far_room))
+        refuse(view, number);
 }
 
-static void refuse_the_hopeless(const struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
+static int compare_vain_waits(const void *a, const void *b)
 {
+    const struct vain_wait *first = a, *second = b;
+    if (first->since_ns != second->since_ns)
+        return first->since_ns < second->since_ns ? -1 : 1;
+    return first->number < second->number ? -1 : 1;
+}
+
+/* What somebody waits for in vain is far, if it is there when all others have ended but for those that wait in vain too, and have
+ * waited for longer. */
+static void end_hopes(struct view *view, const struct daemon *daemon)
+{
+    int64_t far_room[LEDGER_GPUS];
+    find_far_room(daemon, far_room);
+    qsort(view->vain_waits, view->vain_count, sizeof(*view->vain_waits), compare_vain_waits);
+    for (unsigned i = 0, stay = 0; i < view->vain_count; i++) {
+        for (; stay < view->vain_count && view->vain_waits[stay].since_ns <= view->vain_waits[i].since_ns;
+             stay++)
+            take_far_room(view->sessions[view->vain_waits[stay].number], far_room);
+        if (view->has_lost_hope[view->vain_waits[i].number])
+            end_hope(view, view->vain_waits[i].number, far_room);
+    }
+}
+
+/* Tell apart those that wait in vain: they wait no longer in this decision. */
+static void find_the_hopeless(struct view *view, const int64_t free_bytes[RESIDENCY_PLACES])
+{
+    find_most_room(view, free_bytes);
     for (unsigned i = 0; i < view->count; i++) {
         struct residency_session *seen = &view->seen[i];
         struct moves_lack *lack = &view->lacks[i];
         bool is_refused = seen->waits && is_refused_at_once(view, i, free_bytes, lack);
-        view->is_in_vain[i] = is_refused || (seen->waits && !has_hope(view, i, free_bytes, lack));
-        seen->waits &= !view->is_in_vain[i];
+        bool is_in_vain = is_refused || (seen->waits && !has_hope(view, i, lack));
+        seen->waits &= !is_in_vain;
+        view->has_lost_hope[i] = has_lost_hope(view->sessions[i]->move, is_in_vain, seen->waits_since_ns);
         if (is_refused)
-            refuse(view->sessions[i], lack);
-        if (!view->is_in_vain[i])
+            refuse(view, i);
+        if (is_in_vain)
+            view->vain_waits[view->vain_count++] = (struct vain_wait){seen->waits_since_ns, i};
+        else
             moves_forget_short(view->sessions[i]);
     }
-    for (unsigned i = 0; i < view->count; i++)
-        if (has_lost_hope(view->sessions[i]->move, view->is_in_vain[i], view->seen[i].waits_since_ns))
-            end_hope(view, i, &view->lacks[i]);
 }
 
 /* Sessions take turns on a GPU while one waits for what another has there, and for a while after. */
@@ -602,21 +690,27 @@ static void note_turns(struct moves *moves, const struct residency_session *seen
             moves->turns_until_usec[seen->parts[i].gpu] = daemon_now_usec() + TURNS_USEC;
 }
 
-static void decide_on(struct daemon *daemon, struct view *view)
+/* False: out of memory. */
+static bool decide_on(struct daemon *daemon, struct view *view)
 {
     struct moves *moves = daemon->moves;
     const struct residency_turns turns = turns_of(moves);
     int64_t free_bytes[RESIDENCY_PLACES];
     count_free(daemon, view->seems_free);
+    learn_from_needs(daemon, view->seems_free);
     memcpy(free_bytes, view->seems_free, sizeof(free_bytes));
     bound_free(daemon, free_bytes);
     see_all(daemon, view);
     count_rights(view, free_bytes);
-    refuse_the_hopeless(view, free_bytes);
+    find_the_hopeless(view, free_bytes);
+    end_hopes(view, daemon);
+    if (!residency_find_crowds(view->seen, view->count, view->crowds))
+        return false;
     uint64_t now_usec = daemon_now_usec();
     count_held(view, moves->decided_usec, now_usec);
     moves->decided_usec = now_usec;
     uint64_t again_ns = residency_decide(view->seen, view->count, free_bytes, &turns, now_usec * 1000);
+    count_waiters(view);
     for (unsigned i = 0; i < view->count; i++) {
         const struct residency_session *seen = &view->seen[i];
         view->sessions[i]->move->due_usec = seen->due_ns / 1000;
@@ -625,27 +719,78 @@ static void decide_on(struct daemon *daemon, struct view *view)
     }
     if (again_ns != UINT64_MAX)
         moves_look_again(moves, again_ns / 1000 + 1);
+    return true;
+}
+
+/* How many places all sessions have together: their GPUs, and the right to work on each. */
+static size_t count_places(const struct daemon *daemon)
+{
+    size_t count = 0;
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        count += 2 * (size_t)session->gpu_count;
+    return count;
+}
+
+static bool view_begin(struct view *view, const struct daemon *daemon)
+{
+    size_t count = daemon->session_count;
+    *view = (struct view){
+        .seen = calloc(count, sizeof(*view->seen)),
+        .sessions = calloc(count, sizeof(struct session *)),
+        .first_part = calloc(count, sizeof(struct residency_part *)),
+        .parts = calloc(count_places(daemon), sizeof(*view->parts)),
+        .crowds = calloc(count, sizeof(*view->crowds)),
+        .lacks = calloc(count, sizeof(*view->lacks)),
+        .has_lost_hope = calloc(count, sizeof(*view->has_lost_hope)),
+        .vain_waits = calloc(count, sizeof(*view->vain_waits)),
+        .orders_left = ORDERS_A_ROUND,
+        .refusals_left = REFUSALS_A_ROUND,
+    };
+    return view->seen && view->sessions && view->first_part && view->parts && view->crowds && view->lacks &&
+           view->has_lost_hope && view->vain_waits;
+}
+
+static void view_end(struct view *view)
+{
+    free(view->vain_waits);
+    free(view->has_lost_hope);
+    free(view->lacks);
+    free(view->crowds);
+    free(view->parts);
+    free(view->first_part);
+    free(view->sessions);
+    free(view->seen);
 }
 
 void moves_decide(struct daemon *daemon)
 {
+    struct moves *moves = daemon->moves;
+    struct view view;
+    uint64_t began_usec = daemon_now_usec(), ended_usec;
     if (!has_something_to_decide(daemon))
         return;
-    struct view view = {
-        .seen = calloc(daemon->session_count, sizeof(*view.seen)),
-        .sessions = calloc(daemon->session_count, sizeof(struct session *)),
-        .first_part = calloc(daemon->session_count, sizeof(struct residency_part *)),
-        .parts = calloc((size_t)daemon->session_count * 2 * LEDGER_GPUS, sizeof(*view.parts)),
-        .is_in_vain = calloc(daemon->session_count, sizeof(*view.is_in_vain)),
-        .lacks = calloc(daemon->session_count, sizeof(*view.lacks)),
-    };
-    if (view.seen && view.sessions && view.parts && view.first_part && view.is_in_vain && view.lacks)
-        decide_on(daemon, &view);
-    free(view.lacks);
-    free(view.is_in_vain);
-    free(view.parts);
-    free(view.first_part);
-    free(view.sessions);
-    free(view.seen);
-    moves_set_timer(daemon->moves);
+    bool is_done = view_begin(&view, daemon) && decide_on(daemon, &view) && !view.is_cut;
+    view_end(&view);
+    ended_usec = daemon_now_usec();
+    moves->rests_until_usec = ended_usec + REST_PARTS * (ended_usec - began_usec);
+    if (is_done)
+        moves_set_timer(moves);
+    else
+        moves_decide_soon(moves);
+}
+
+void moves_decide_rested(struct moves *moves)
+{
+    if (daemon_now_usec() < moves->rests_until_usec)
+        moves_look_again(moves, moves->rests_until_usec);
+    else
+        moves_decide(moves->daemon);
+}
+
+void moves_decide_soon(struct moves *moves)
+{
+    if (daemon_now_usec() < moves->rests_until_usec)
+        moves_look_again(moves, moves->rests_until_usec);
+    else
+        soon_wake(moves->soon);
 }

@@ -39,7 +39,8 @@ struct process;
 /* What one process says of its memory, and was told to do. */
 struct process_move {
     struct wire_moved now; /* within what it can have: a process may say anything */
-    uint64_t given_bytes;  /* arena it was given, counting chunks that it has not confirmed yet */
+    uint64_t
+        given_bytes; /* arena it was given, counting chunks that it has not confirmed yet (moves_set_given()) */
     uint64_t sent_bytes;   /* chunks that it was sent and has not given back: it has no more arena */
     uint64_t order;        /* the order that it has not answered yet; 0: none */
     bool is_eviction;      /* that order is to leave */
@@ -54,6 +55,8 @@ struct process_move {
     bool has_said;         /* it has sent MOVED */
     struct wire_need need; /* number 0: no thread waits for room */
     uint64_t need_usec;
+    bool
+        need_teaches; /* it was told that there is room, and found none; moves_decide() has not seen that yet */
     bool silence_told;
     bool chunk_comes;     /* a chunk is being made for it */
     bool has_new_room;    /* it was sent a chunk since it was last told to leave */
@@ -101,9 +104,12 @@ struct moves {
     struct observer observer;
     sd_event_source *timer;
     uint64_t last_order;
+    uint64_t given_bytes;      /* arena that all processes were given */
     uint64_t bytes_per_second; /* how fast moves are, smoothed */
     uint64_t turn_ns;          /* 0: chosen by how long moving takes */
     uint64_t decided_usec;     /* when it was last decided who comes */
+    struct soon *soon;         /* runs moves_decide_rested() */
+    uint64_t rests_until_usec; /* not decided again before */
     enum anti_thrash anti_thrash;
     bool is_making_ahead;                     /* a chunk is being made that nothing waits for */
     bool is_looking;                          /* the helper looks what the machine can spare, */
@@ -116,12 +122,10 @@ struct moves {
 
 bool process_move_is_away(const struct process_move *move);
 bool process_move_is_partly_away(const struct process_move *move);
+/* How much arena the process was given, for the sum of all as well. */
+void moves_set_given(struct process *process, uint64_t bytes);
 /* A chunk was sent to the process. */
-static inline void process_move_note_chunk(struct process_move *move, uint64_t bytes)
-{
-    move->given_bytes += bytes;
-    move->sent_bytes += bytes;
-}
+void moves_note_chunk(struct process *process, uint64_t bytes);
 
 /* How much arena a process lacks, to leave the card as a whole. */
 uint64_t process_move_lacks_bytes(const struct process_move *move);
@@ -212,6 +216,10 @@ uint64_t moves_given_back(const struct session *session, bool by_owner);
 
 /* Give room to the sessions that wait for it; for that, others may have to leave. */
 void moves_decide(struct daemon *daemon);
+/* The same, unless deciding has just taken long: then a little later, so that it takes no more than a tenth of the loop. */
+void moves_decide_rested(struct moves *moves);
+/* The same, once everything that waits in the loop now has had its turn. So many messages cost one decision. */
+void moves_decide_soon(struct moves *moves);
 /* The driver had no room for what the session was told to have room for on one of its GPUs: that card has less than it
  * seems. */
 void moves_learn(const struct session *session, unsigned policy_gpu);

@@ -160,12 +160,17 @@ uint64_t moves_arena_bytes(const struct session *session)
     return sum;
 }
 
-static uint64_t arena_of_all(const struct daemon *daemon)
+void moves_set_given(struct process *process, uint64_t bytes)
 {
-    uint64_t sum = 0;
-    for (const struct session *session = daemon->sessions; session; session = session->next)
-        sum += moves_arena_bytes(session);
-    return sum;
+    struct moves *moves = process->session->daemon->moves;
+    moves->given_bytes += bytes - process->move->given_bytes;
+    process->move->given_bytes = bytes;
+}
+
+void moves_note_chunk(struct process *process, uint64_t bytes)
+{
+    moves_set_given(process, process->move->given_bytes + bytes);
+    process->move->sent_bytes += bytes;
 }
 
 uint64_t process_move_lacks_bytes(const struct process_move *move)
@@ -205,8 +210,9 @@ static int check_ceiling(const struct session *session, uint64_t bytes, uint64_t
     struct ceilings ceilings;
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
     ceilings_find(&daemon->config, session->owner, &ceilings);
-    uint64_t most = ceilings.host_memory ? ceilings.host_memory->host_memory_bytes : UINT64_MAX,
-             own = arena_of_owner(daemon, session->owner);
+    if (!ceilings.host_memory)
+        return 0;
+    uint64_t most = ceilings.host_memory->host_memory_bytes, own = arena_of_owner(daemon, session->owner);
     if (left_after(own, back_bytes) + bytes <= most)
         return 0;
     return error_set(
@@ -223,7 +229,8 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
 {
     const struct daemon *daemon = session->daemon;
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
-    uint64_t own = moves_arena_bytes(session), all = arena_of_all(daemon), most = arena_bound_bytes(daemon);
+    uint64_t own = moves_arena_bytes(session), all = daemon->moves->given_bytes,
+             most = arena_bound_bytes(daemon);
     if (session->host_memory_bytes && own + bytes > session->host_memory_bytes)
         return error_set(
             error, EBUSY, "ERR_HOST_MEMORY",

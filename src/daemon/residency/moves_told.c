@@ -110,7 +110,7 @@ static void lose_agent(struct process *process)
     process->move->order = 0;
     process->move->is_part = false;
     process->move->need.number = 0;
-    process->move->given_bytes = process->move->now.arena_bytes;
+    moves_set_given(process, process->move->now.arena_bytes);
 }
 
 static void note_pause(struct session *session)
@@ -175,13 +175,13 @@ static struct wire_moved bounded(const struct process *process, const struct wir
 }
 
 /* Its arena was `before_bytes`. */
-static void take_arena(struct process_move *move, uint64_t before_bytes)
+static void take_arena(struct process *process, uint64_t before_bytes)
 {
-    uint64_t arena = move->now.arena_bytes, gone = before_bytes > arena ? before_bytes - arena : 0;
-    move->given_bytes -= gone; /* chunks on their way to it still arrive */
+    struct process_move *move = process->move;
+    uint64_t arena = move->now.arena_bytes, gone = before_bytes > arena ? before_bytes - arena : 0,
+             given = move->given_bytes - gone; /* chunks on their way to it still arrive */
     move->sent_bytes -= gone;
-    if (arena > move->given_bytes)
-        move->given_bytes = arena;
+    moves_set_given(process, arena > given ? arena : given);
 }
 
 static void take_moved(struct process *process, const struct wire_moved *moved)
@@ -209,7 +209,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
         move->need.number = 0; /* memory that it makes while away needs no room */
     session->move->has_moved |= process_move_is_partly_away(move);
     move->heard_usec = daemon_now_usec();
-    take_arena(move, arena_before);
+    take_arena(process, arena_before);
     if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
         take_answer(process, moved);
     if ((moved->flags & WIRE_MOVED_WAITS) && session->move->is_leaving &&
@@ -225,9 +225,7 @@ static void take_need(struct process *process, const struct wire_need *need)
     if (!process->move->need.number)
         process->move->need_usec = daemon_now_usec();
     process->move->need = *need;
-    if (need->attempt & ~WIRE_NEED_CHARGED)
-        moves_learn(process->session, need->gpu);
-    moves_set_timer(process->session->daemon->moves);
+    process->move->need_teaches = (need->attempt & ~WIRE_NEED_CHARGED) != 0;
 }
 
 void moves_take_memory(struct process *process, const struct wire_message *message)
@@ -246,5 +244,5 @@ void moves_take_memory(struct process *process, const struct wire_message *messa
         take_moved(process, &message->moved);
     else
         take_need(process, &message->need);
-    moves_decide(process->session->daemon);
+    moves_decide_soon(process->session->daemon->moves);
 }

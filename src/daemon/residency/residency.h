@@ -25,6 +25,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/residency/crowds.h"
+
 #define RESIDENCY_GPUS 64u
 /* The places: for each GPU its memory; and after these, for each GPU the right to work there, which counts as one byte,
  * for sessions that take turns although all of them fit. */
@@ -74,15 +76,13 @@ struct residency_turns {
     uint64_t least_ns, most_ns;
 };
 
-/* Whether both have or miss something in the same place: on one GPU, or the right to work there. */
-bool residency_share_place(const struct residency_session *a, const struct residency_session *b);
-
-/* How long the session's turn is, beside these sessions. */
-uint64_t residency_turn_ns(const struct residency_session *session, const struct residency_session *sessions,
-                           unsigned count, const struct residency_turns *turns);
+/* How long the session's turn is, beside its crowd. */
+uint64_t residency_turn_ns(const struct residency_session *session, const struct residency_crowd *crowd,
+                           const struct residency_turns *turns);
 
 /* Decide: sets each session's verdict. `free_bytes`: what is free in each place; below 0: more is there than fits.
- * Returns when to ask again at the latest, because a turn will be over; UINT64_MAX: when something has changed. */
+ * Returns when to ask again at the latest, because a turn will be over; UINT64_MAX: when something has changed. The work
+ * grows a little faster than the number of sessions. Without memory for it, all stay as they are. */
 uint64_t residency_decide(struct residency_session *sessions, unsigned count,
                           const int64_t free_bytes[RESIDENCY_PLACES], const struct residency_turns *turns,
                           uint64_t now_ns);

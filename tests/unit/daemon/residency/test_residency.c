@@ -47,6 +47,13 @@ static uint64_t decide(struct residency_session *sessions, unsigned count, int64
     return residency_decide(sessions, count, free, &turns, NOW);
 }
 
+static uint64_t turn_of(const struct residency_session *sessions, unsigned number, unsigned count)
+{
+    struct residency_crowd crowds[8];
+    assert_true(residency_find_crowds(sessions, count, crowds));
+    return residency_turn_ns(&sessions[number], &crowds[number], &turns);
+}
+
 static void who_fits_comes_and_nobody_leaves(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 100, 100), waiting(1, 30, 1)};
@@ -143,11 +150,11 @@ static void who_is_new_may_pause_soon(void **state)
 static void turns_have_bounds(void **state)
 {
     struct residency_session session = {.move_ns = 0};
-    assert_int_equal(residency_turn_ns(&session, &session, 1, &turns), SECOND);
+    assert_int_equal(turn_of(&session, 0, 1), SECOND);
     session.move_ns = 100 * SECOND;
-    assert_int_equal(residency_turn_ns(&session, &session, 1, &turns), 60 * SECOND);
+    assert_int_equal(turn_of(&session, 0, 1), 60 * SECOND);
     session.move_ns = 2 * SECOND;
-    assert_int_equal(residency_turn_ns(&session, &session, 1, &turns), 18 * SECOND);
+    assert_int_equal(turn_of(&session, 0, 1), 18 * SECOND);
 }
 
 static void nobody_with_work_leaves_for_a_lower_priority(void **state)
@@ -211,15 +218,14 @@ static void only_those_on_the_right_gpu_leave(void **state)
 static void promised_shares_are_kept_by_the_length_of_turns(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 3, 0), waiting(1, 50, 2), waiting(2, 50, 2)};
-    assert_int_equal(residency_turn_ns(&sessions[0], sessions, 3, &turns), SECOND);
+    assert_int_equal(turn_of(sessions, 0, 3), SECOND);
     sessions[0].min_share = 7000; /* a tenth each is left */
-    assert_int_equal(residency_turn_ns(&sessions[0], sessions, 3, &turns), 8 * SECOND);
-    assert_int_equal(residency_turn_ns(&sessions[1], sessions, 3, &turns), SECOND);
+    assert_int_equal(turn_of(sessions, 0, 3), 8 * SECOND);
+    assert_int_equal(turn_of(sessions, 1, 3), SECOND);
     sessions[2].min_share = 1000; /* and two fifteenths of the rest */
-    assert_in_range(residency_turn_ns(&sessions[2], sessions, 3, &turns), 5 * SECOND / 2,
-                    SECOND * 5 / 2 + 1000);
+    assert_in_range(turn_of(sessions, 2, 3), 5 * SECOND / 2, SECOND * 5 / 2 + 1000);
     sessions[0].min_share = 0, sessions[1].waits = false; /* not in its way now */
-    assert_int_equal(residency_turn_ns(&sessions[0], sessions, 3, &turns), SECOND);
+    assert_int_equal(turn_of(sessions, 0, 3), SECOND);
 }
 
 static void who_is_owed_comes_before_a_higher_priority(void **state)
@@ -364,6 +370,81 @@ static void all_that_stays_is_told_whole(void **state)
         assert_true(why == WIRE_STAYS_CONTEXT || strstr(text, wire_stays_text(why)));
 }
 
+/* So many sessions that work with their square would last for minutes. */
+#define CROWD 100000u
+
+static struct residency_session crowd[CROWD];
+static struct residency_part crowd_parts[CROWD][2];
+
+/* Half have some here, and are in their turn, have no work or have come ahead; half wait, for more than there is. */
+static void gather(unsigned kinds)
+{
+    for (unsigned i = 0; i < CROWD; i++) {
+        bool waits = i % 2;
+        for (unsigned j = 0; j < 2; j++)
+            crowd_parts[i][j] = (struct residency_part){.gpu = i / 2 % kinds * (j + 1) % 8,
+                                                        .here_bytes = waits ? 0 : 1 + i % 7,
+                                                        .missing_bytes = waits ? 1 + i % 3 : 0};
+        crowd[i] = (struct residency_session){
+            .parts = crowd_parts[i],
+            .part_count = kinds > 1 ? 2 : 1,
+            .can_leave = !waits,
+            .can_come_ahead = waits,
+            .waits = waits,
+            .priority = i % 5,
+            .min_share = i % 11 ? 0 : 10,
+            .waits_since_ns = waits ? NOW - i % 1000 * SECOND : 0,
+            .came_ns = NOW - i % 100 * SECOND / 10,
+            .idle_since_ns = i % 3 || waits ? 0 : NOW - i,
+            .held_ns = i,
+        };
+    }
+}
+
+static void a_hundred_thousand_are_decided_about_at_once(void **state)
+{
+    const int64_t few[RESIDENCY_PLACES] = {1, 1, 1, 1, 1, 1, 1, 1}, many[RESIDENCY_PLACES] = {CROWD},
+                  over[RESIDENCY_PLACES] = {-(int64_t)CROWD};
+    const int64_t *const all[] = {few, many, over};
+    for (unsigned i = 0; i < 6; i++) {
+        gather(i < 3 ? 1 : 8);
+        assert_int_not_equal(residency_decide(crowd, CROWD, all[i % 3], &turns, NOW), 0);
+        unsigned verdicts[4] = {0};
+        for (unsigned j = 0; j < CROWD; j++)
+            verdicts[crowd[j].verdict]++;
+        assert_int_not_equal(verdicts[i % 3 == 2 ? RESIDENCY_LEAVES : RESIDENCY_COMES], 0);
+        assert_int_not_equal(verdicts[RESIDENCY_STAYS], 0);
+    }
+}
+
+/* The first lacks room, and could itself make some for the second. */
+static void who_can_have_no_room_makes_some_for_who_comes_next(void **state)
+{
+    struct residency_session sessions[] = {resident(0, 60, 100, 0), waiting(1, 30, 1), waiting(2, 30, 0)};
+    parts[0][0].missing_bytes = 50;
+    sessions[0].waits = true;
+    sessions[0].waits_since_ns = NOW - 9 * SECOND;
+    decide(sessions, 3, 40);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
+}
+
+static void many_small_ones_leave_for_a_large_one(void **state)
+{
+    gather(1);
+    for (unsigned i = 0; i < CROWD; i++)
+        crowd[i].waits = false;
+    crowd[1].waits = true;
+    crowd_parts[1][0].missing_bytes = 1000;
+    const int64_t none[RESIDENCY_PLACES] = {0};
+    residency_decide(crowd, CROWD, none, &turns, NOW);
+    uint64_t left = 0;
+    for (unsigned i = 0; i < CROWD; i++)
+        left += crowd[i].verdict == RESIDENCY_LEAVES ? crowd_parts[i][0].here_bytes : 0;
+    assert_in_range(left, 1000, 1007);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +471,9 @@ int main(void)
         cmocka_unit_test(what_came_ahead_makes_room_for_who_has_the_turn),
         cmocka_unit_test(where_more_is_there_than_fits_who_came_last_leaves),
         cmocka_unit_test(who_waits_is_told_when_it_should_be_there),
+        cmocka_unit_test(a_hundred_thousand_are_decided_about_at_once),
+        cmocka_unit_test(who_can_have_no_room_makes_some_for_who_comes_next),
+        cmocka_unit_test(many_small_ones_leave_for_a_large_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,10 @@
 #include <cmocka.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/soon.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
+#include "daemon/residency/residency.h"
 #include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -20,7 +22,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define CARD (1024 * MIB)
 #define PERCENT (CARD / 100)
-#define MEMBERS 3u
+#define MEMBERS 1000u
 
 static struct daemon daemon_state;
 static uint64_t now_ns;
@@ -83,9 +85,56 @@ struct session *__wrap_session_find_id(const struct daemon *daemon, const char *
     return daemon->sessions;
 }
 
+/* What the daemon does: how often it decides, and looks how much a session has. */
+static uint64_t decisions, looks;
+static uint64_t decision_takes_ns;
+
+uint64_t __real_residency_decide(struct residency_session *sessions, unsigned count,
+                                 const int64_t free_bytes[RESIDENCY_PLACES],
+                                 const struct residency_turns *turns, uint64_t time_ns);
+uint64_t __wrap_residency_decide(struct residency_session *sessions, unsigned count,
+                                 const int64_t free_bytes[RESIDENCY_PLACES],
+                                 const struct residency_turns *turns, uint64_t time_ns);
+uint64_t __wrap_residency_decide(struct residency_session *sessions, unsigned count,
+                                 const int64_t free_bytes[RESIDENCY_PLACES],
+                                 const struct residency_turns *turns, uint64_t time_ns)
+{
+    decisions++;
+    now_ns += decision_takes_ns;
+    return __real_residency_decide(sessions, count, free_bytes, turns, time_ns);
+}
+
+uint64_t __real_session_used(const struct session *session, unsigned policy_gpu);
+uint64_t __wrap_session_used(const struct session *session, unsigned policy_gpu);
+uint64_t __wrap_session_used(const struct session *session, unsigned policy_gpu)
+{
+    looks++;
+    return __real_session_used(session, policy_gpu);
+}
+
+uint64_t __real_session_charged(const struct session *session, unsigned policy_gpu);
+uint64_t __wrap_session_charged(const struct session *session, unsigned policy_gpu);
+uint64_t __wrap_session_charged(const struct session *session, unsigned policy_gpu)
+{
+    looks++;
+    return __real_session_charged(session, policy_gpu);
+}
+
 static int on_time(sd_event_source *source, uint64_t usec, void *argument)
 {
     return 0;
+}
+
+static void decide(void *argument)
+{
+    moves_decide_rested(argument);
+}
+
+/* Everything that waits in the loop has its turn. */
+static void settle(void)
+{
+    while (sd_event_run(daemon_state.loop, 0) > 0)
+        continue;
 }
 
 static int begin(void **state)
@@ -94,11 +143,14 @@ static int begin(void **state)
     now_ns = UINT64_C(1000000000000);
     memset(members, 0, sizeof(members));
     chunk.made = NULL;
+    decision_takes_ns = 0;
     daemon_state = (struct daemon){.gpu_count = 1, .moves = &moves};
     daemon_state.gpus[0] = (struct gpu){.total_bytes = CARD, .healthy = true, .label = "0", .mig_index = -1};
     moves = (struct moves){.daemon = &daemon_state, .bytes_per_second = CARD};
-    return sd_event_new(&daemon_state.loop) < 0 || sd_event_add_time(daemon_state.loop, &moves.timer,
-                                                                     CLOCK_MONOTONIC, 0, 1, on_time, NULL) < 0
+    return sd_event_new(&daemon_state.loop) < 0 ||
+                   sd_event_add_time(daemon_state.loop, &moves.timer, CLOCK_MONOTONIC, 0, 1, on_time, NULL) <
+                       0 ||
+                   soon_new(daemon_state.loop, decide, &moves, &moves.soon) < 0
                ? -1
                : 0;
 }
@@ -112,6 +164,7 @@ static int end(void **state)
     if (chunk.made) /* nobody has made it */
         free(chunk.argument);
     chunk.made = NULL;
+    soon_free(daemon_state.moves->soon);
     sd_event_source_unref(daemon_state.moves->timer);
     sd_event_unref(daemon_state.loop);
     return 0;
@@ -141,6 +194,7 @@ static void say(struct member *member)
     struct wire_message message = {.header.type = WIRE_MOVED, .moved = member->says};
     member->says.order = 0;
     moves_take_memory(&member->process, &message);
+    settle();
 }
 
 /* One whose memory can move says that it works. */
@@ -156,6 +210,7 @@ static void ask(struct member *member, uint64_t bytes)
 {
     struct wire_message message = {.header.type = WIRE_NEED, .need = {.number = 1, .bytes = bytes}};
     moves_take_memory(&member->process, &message);
+    settle();
 }
 
 /* It does what it was ordered to: all of it has left. */
@@ -364,7 +419,7 @@ static void a_process_has_no_host_memory_that_it_was_not_sent(void **state)
     liar->says = (struct wire_moved){.resident_bytes = PERCENT, .arena_bytes = UINT64_MAX / 2};
     say(liar);
     assert_int_equal(moves_arena_bytes(&liar->session), 0);
-    liar->process.move->given_bytes = liar->process.move->sent_bytes = 3 * ARENA_CHUNK_LARGE;
+    moves_note_chunk(&liar->process, 3 * ARENA_CHUNK_LARGE);
     say(liar);
     assert_int_equal(moves_arena_bytes(&liar->session), 3 * ARENA_CHUNK_LARGE);
     liar->says.arena_bytes = ARENA_CHUNK_LARGE;
@@ -560,6 +615,7 @@ static void ask_again(struct member *member, uint64_t bytes, uint32_t attempt)
                                    .need = {.number = 1, .bytes = bytes, .attempt = attempt}};
     member->told_room = -1;
     moves_take_memory(&member->process, &message);
+    settle();
 }
 
 /* 30 % of the card are taken by somebody whom nobody here knows. */
@@ -597,6 +653,107 @@ static void what_a_refusal_taught_is_tried_again_after_a_second(void **state)
     assert_int_equal(asks->told_room, 0);
 }
 
+/* One has 90 % of the card; so many others wait for half of it. */
+static void gather(unsigned waiting)
+{
+    work(0, 90 * PERCENT);
+    for (unsigned i = 1; i <= waiting; i++) {
+        struct member *waiter = join(i, LEDGER_ENGINE_SWAP, 0);
+        waiter->session.when_full = WHEN_FULL_WAIT;
+        struct wire_message message = {.header.type = WIRE_NEED,
+                                       .need = {.number = 1, .bytes = 50 * PERCENT, .attempt = 1}};
+        moves_take_memory(&waiter->process, &message);
+    }
+}
+
+static void many_messages_cost_one_decision(void **state)
+{
+    gather(300);
+    decisions = 0;
+    settle();
+    assert_int_equal(decisions, 1);
+    for (unsigned i = 0; i < 300; i++) {
+        struct wire_message message = {.header.type = WIRE_MOVED, .moved = members[0].says};
+        moves_take_memory(&members[0].process, &message);
+    }
+    assert_int_equal(decisions, 1);
+    settle();
+    assert_int_equal(decisions, 2);
+}
+
+/* A message costs nothing for others, either. */
+static void a_decision_looks_at_each_session_a_few_times(void **state)
+{
+    static const unsigned counts[] = {99, 999};
+    for (unsigned i = 0; i < 2; i++) {
+        looks = 0;
+        gather(counts[i]);
+        assert_int_equal(looks, 0);
+        settle();
+        assert_in_range(looks, counts[i], 20 * counts[i]);
+        looks = 0;
+        now_ns += UINT64_C(3000000000); /* nobody can make room for all of them */
+        moves_decide(&daemon_state);
+        assert_in_range(looks, counts[i], 20 * counts[i]);
+        end(state);
+        begin(state);
+    }
+}
+
+static void deciding_takes_a_tenth_of_the_loop_at_most(void **state)
+{
+    gather(10);
+    settle();
+    decision_takes_ns = 2000000;
+    decisions = 0;
+    say(&members[0]);
+    assert_int_equal(decisions, 1);
+    for (unsigned ms = 0; ms < 17; ms++) {
+        now_ns += 1000000;
+        say(&members[0]);
+    }
+    assert_int_equal(decisions, 1);
+    now_ns += 1000000;
+    say(&members[0]);
+    assert_int_equal(decisions, 2);
+}
+
+static unsigned count_told(int what)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < MEMBERS; i++)
+        count += members[i].process.move && members[i].told_room == what;
+    return count;
+}
+
+static void what_is_told_to_many_is_told_in_parts(void **state)
+{
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        struct wire_message message = {.header.type = WIRE_NEED, .need = {.number = 1, .bytes = 1}};
+        moves_take_memory(&join(i, LEDGER_ENGINE_SWAP, 0)->process, &message);
+    }
+    moves_decide(&daemon_state);
+    assert_in_range(count_told(1), 1, 100);
+    settle();
+    assert_int_equal(count_told(1), MEMBERS);
+}
+
+static void many_are_refused_in_parts(void **state)
+{
+    join(0, LEDGER_ENGINE_PLAIN, 90 * PERCENT);
+    for (unsigned i = 1; i < 100; i++) {
+        struct wire_message message = {.header.type = WIRE_NEED, .need = {.number = 1, .bytes = CARD / 2}};
+        moves_take_memory(&join(i, LEDGER_ENGINE_SWAP, 0)->process, &message);
+    }
+    pass(1);
+    assert_int_equal(count_told(0), 0);
+    now_ns += UINT64_C(1000000000);
+    moves_decide(&daemon_state);
+    assert_in_range(count_told(0), 1, 20);
+    settle();
+    assert_int_equal(count_told(0), 99);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -624,6 +781,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refusal_teaches_that_the_card_has_less, begin, end),
         cmocka_unit_test_setup_teardown(what_a_refusal_taught_is_tried_again_after_a_second, begin, end),
         cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
+        cmocka_unit_test_setup_teardown(many_messages_cost_one_decision, begin, end),
+        cmocka_unit_test_setup_teardown(a_decision_looks_at_each_session_a_few_times, begin, end),
+        cmocka_unit_test_setup_teardown(deciding_takes_a_tenth_of_the_loop_at_most, begin, end),
+        cmocka_unit_test_setup_teardown(what_is_told_to_many_is_told_in_parts, begin, end),
+        cmocka_unit_test_setup_teardown(many_are_refused_in_parts, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
