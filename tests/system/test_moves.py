@@ -444,6 +444,19 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     other.end()
 
 
+def test_who_is_stopped_while_it_is_to_leave_keeps_nobody_waiting_whom_others_can_help(narrow, reap):
+    stopped, idle, asks = (run_movable(narrow, reap, count, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "350MiB")
+                           for name, count in (("stopped", 20), ("idle", 20), ("asks", 1)))
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    assert asks.ask(f"alloc {200 * MIB}") == "allocated"
+    wait_for(lambda: narrow.session("idle")["residency"] == "away", "the idle one to have left")
+    assert narrow.session("stopped")["residency"] == "leaving"
+    os.kill(stopped.process.pid, signal.SIGCONT)
+    for movable in (stopped, idle, asks):
+        assert movable.ask("check") == "good"
+        movable.end()
+
+
 def test_host_memory_that_is_not_needed_any_more_goes_back(daemon, start):
     """After a while; what the session has left still leaves and comes back."""
     movable = start(10, MIB, "--name", "a", "--memory", "700MiB")

@@ -187,7 +187,7 @@ struct moves_standing moves_standing(const struct session *session)
     bool is_partly = move->state == MOVE_AWAY && stays_against_wish(standing.memory.stays_bytes);
     standing.state = is_partly ? MOVE_PARTLY_AWAY : move->state;
     standing.cause = move->cause;
-    standing.waits = moves_wants_to_come(session) || moves_needs_since(session) != UINT64_MAX;
+    standing.waits = moves_wants_back(session) || moves_needs_since(session) != UINT64_MAX;
     standing.arena_bytes = moves_arena_bytes(session);
     standing.failure = move->failure;
     uint64_t now = daemon_now_usec();

@@ -47,7 +47,7 @@ static void give_order(struct process *process, struct wire_message *message, ui
         return;
     process->move->order = *number;
     process->move->is_eviction = message->header.type == WIRE_EVICT;
-    process->move->heard_usec = daemon_now_usec();
+    process->move->order_usec = process->move->heard_usec = daemon_now_usec();
     process->move->silence_told = false;
 }
 
@@ -112,6 +112,7 @@ static void order_part(struct process *process)
     move->part_gpu = gpu;
     move->part_bytes = bytes;
     move->part_from = move->now.resident_bytes;
+    moves_watch_progress(session);
     session->move->ahead_bytes[gpu] -= bytes;
 }
 
@@ -321,6 +322,7 @@ static void tell_state(struct session *session)
     if (state != MOVE_AWAY && state != MOVE_RESIDENT)
         return;
     if (state == MOVE_RESIDENT) {
+        move->put_offs = 0;
         move->came_usec = daemon_now_usec();
         move->wants_usec = 0;
         move->misses = 0;
@@ -387,6 +389,7 @@ void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
     move->began_usec = daemon_now_usec();
     move->total_bytes = is_leaving ? MOVES_SUM(session, resident_bytes) : MOVES_SUM(session, evicted_bytes);
     move->state = is_leaving ? MOVE_LEAVING : MOVE_COMING;
+    moves_watch_progress(session);
     for (struct process *process = session->processes; process; process = process->next)
         if (process->move)
             forget_refusals(process->move);
@@ -430,8 +433,10 @@ void moves_come_ahead(struct session *session)
 void moves_drop_ahead(struct session *session)
 {
     session->move->is_ahead = false;
-    if (MOVES_SUM(session, resident_bytes))
+    if (MOVES_SUM(session, resident_bytes)) {
         session->move->state = MOVE_LEAVING;
+        moves_watch_progress(session);
+    }
     moves_advance(session);
 }
 

@@ -53,7 +53,7 @@ static uint64_t taken_by(const struct session *session, unsigned policy_gpu)
 /* The same, but no more than it can have, and bounded so that sums of it cannot overflow. */
 static int64_t counted_by(const struct session *session, unsigned policy_gpu)
 {
-    uint64_t taken = moves_at_most(taken_by(session, policy_gpu), moves_most_bytes(session, policy_gpu));
+    uint64_t taken = moves_at_most(taken_by(session, policy_gpu), moves_there_at_most(session, policy_gpu));
     return taken < INT64_MAX / LEDGER_GPUS ? (int64_t)taken : INT64_MAX / LEDGER_GPUS;
 }
 
@@ -193,7 +193,7 @@ static void see_right_to_work(const struct session *session, struct residency_pa
                               struct residency_session *seen)
 {
     bool comes = moves_wants_to_come(session);
-    bool has_some = MOVES_SUM(session, resident_bytes) > 0 && !comes;
+    bool has_some = MOVES_SUM(session, resident_bytes) > 0 && !comes && !moves_stands_still(session);
     for (unsigned i = 0, count = seen->part_count; i < count; i++)
         parts[seen->part_count++] = (struct residency_part){.gpu = RESIDENCY_GPUS + parts[i].gpu,
                                                             .here_bytes = has_some && !seen->idle_since_ns,
@@ -213,14 +213,6 @@ static uint64_t rests_since(const struct session *session, uint64_t move_ns)
     return UINT64_MAX;
 }
 
-static bool has_part_order(const struct session *session)
-{
-    for (const struct process *process = session->processes; process; process = process->next)
-        if (process->move && process->move->is_part)
-            return true;
-    return false;
-}
-
 /* Whether some of it can be on the card while the rest is not. */
 static bool can_come_in_parts(const struct session *session)
 {
@@ -236,21 +228,50 @@ static uint64_t moving_ns(const struct moves *moves, uint64_t bytes)
     return (uint64_t)(1e9 * (double)bytes / (double)moves->bytes_per_second);
 }
 
+/* Whether it can be told to leave. Of what stands still while it comes, that is at once what has not come. */
+static bool can_leave(const struct session *session, bool is_ahead)
+{
+    enum move_state state = session->move->state;
+    bool is_still = moves_stands_still(session);
+    return session_can_move(session) &&
+           (is_ahead ? !moves_has_part_order(session) || is_still
+                     : state == MOVE_RESIDENT || (state == MOVE_COMING && is_still));
+}
+
+/* How much there will be of the card when it has left. */
+static uint64_t here_bytes(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t bytes = moves_wants_to_come(session)          ? moves_ahead_bytes(session, policy_gpu)
+                     : !moves_stands_still(session)        ? leaves_with(session, policy_gpu)
+                     : session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)
+                     : moves_stands_for_good(session)      ? 0
+                                                           : leaves_with(session, policy_gpu);
+    return moves_at_most(bytes, moves_there_at_most(session, policy_gpu));
+}
+
+/* Since when it has no work, or stands still while it comes; 0: it works. */
+static uint64_t idle_since_ns(const struct session *session, uint64_t move_ns)
+{
+    if (session->move->state == MOVE_COMING && moves_stands_still(session))
+        return session->move->progress_usec * 1000;
+    uint64_t rests = rests_since(session, move_ns);
+    return rests == UINT64_MAX ? 0 : rests * 1000;
+}
+
 /* How residency.h sees one session. `parts` has room for the places of all its GPUs. */
 static struct residency_session see(const struct session *session, struct residency_part *parts)
 {
     const struct move *move = session->move;
     uint64_t since = moves_needs_since(session), here = 0, missing = 0;
-    bool comes = moves_wants_to_come(session);
+    bool comes = moves_wants_to_come(session), is_still = moves_stands_still(session);
     uint64_t ahead = comes ? MOVES_SUM(session, resident_bytes) : 0;
     struct residency_session seen = {
         .parts = parts,
-        .can_leave =
-            session_can_move(session) && (ahead ? !has_part_order(session) : move->state == MOVE_RESIDENT),
+        .can_leave = can_leave(session, ahead > 0),
         .is_ahead = ahead > 0,
-        .can_come_ahead = comes && !has_part_order(session) && can_come_in_parts(session),
-        .is_leaving = move->state == MOVE_LEAVING,
-        .is_coming = move->state == MOVE_COMING || has_part_order(session),
+        .can_come_ahead = comes && !moves_has_part_order(session) && can_come_in_parts(session),
+        .is_leaving = move->state == MOVE_LEAVING && !is_still,
+        .is_coming = (move->state == MOVE_COMING || moves_has_part_order(session)) && !is_still,
         .waits = comes || since != UINT64_MAX,
         .priority = session->priority,
         .min_share = session->compute.min,
@@ -265,24 +286,21 @@ static struct residency_session see(const struct session *session, struct reside
             continue;
         struct residency_part *part = &parts[seen.part_count++];
         *part = (struct residency_part){.gpu = (unsigned)session->gpus[i].gpu,
-                                        .here_bytes = leaves_with(session, i),
+                                        .here_bytes = here_bytes(session, i),
                                         .missing_bytes = moves_needed_bytes(session, i, true),
                                         .least_bytes = moves_needed_bytes(session, i, false)};
         if (comes) {
             uint64_t away = still_away(session, i);
-            part->here_bytes = moves_ahead_bytes(session, i);
             part->least_bytes += away;
             part->missing_bytes += away + move->misses * 2 * MOVES_SLACK_BYTES;
         }
-        part->here_bytes = moves_at_most(part->here_bytes, moves_most_bytes(session, i));
         here += part->here_bytes;
         missing += part->missing_bytes;
     }
     seen.move_ns = 2 * moving_ns(session->daemon->moves, here + missing);
     seen.come_ns = moving_ns(session->daemon->moves,
                              move->state == MOVE_COMING ? MOVES_SUM(session, evicted_bytes) : missing);
-    uint64_t rests = rests_since(session, seen.move_ns);
-    seen.idle_since_ns = rests == UINT64_MAX ? 0 : rests * 1000;
+    seen.idle_since_ns = idle_since_ns(session, seen.move_ns);
     if (session->daemon->moves->anti_thrash == ANTI_THRASH_ON && session_can_move(session))
         see_right_to_work(session, parts, &seen);
     return seen;
@@ -383,6 +401,19 @@ static void note_left(const struct view *view, struct session *session)
             session->move->seemed_left[i] = left_beside(session, i, view->seems_free);
 }
 
+/* If it stands still while it comes, it has to try again later. */
+static void send_away(struct session *session, bool is_idle)
+{
+    bool was_coming = session->move->state == MOVE_COMING;
+    moves_turn(session, true, MOVE_BY_NEED);
+    session->move->is_taken_idle = is_idle && !was_coming;
+    if (was_coming) {
+        moves_put_off(session);
+        moves_want_back(session);
+    }
+    moves_advance(session);
+}
+
 /* Whether one more may be done of what costs something; `*left` may be done in this round. */
 static bool may_do(struct view *view, unsigned *left)
 {
@@ -405,9 +436,7 @@ static void obey(struct view *view, unsigned number)
     } else if (verdict == RESIDENCY_COMES_AHEAD) {
         bring_ahead(view, number);
     } else if (verdict == RESIDENCY_LEAVES) {
-        moves_turn(session, true, MOVE_BY_NEED);
-        move->is_taken_idle = seen->idle_since_ns != 0;
-        moves_advance(session);
+        send_away(session, seen->idle_since_ns != 0);
     } else if (verdict == RESIDENCY_COMES) {
         bool comes = moves_wants_to_come(session);
         begin_turn(view, number);
@@ -428,7 +457,7 @@ static bool has_something_to_decide(const struct daemon *daemon)
 {
     for (const struct session *session = daemon->sessions; session; session = session->next)
         if (session->move &&
-            (moves_wants_to_come(session) || moves_needs_since(session) != UINT64_MAX || is_paged(session) ||
+            (moves_wants_back(session) || moves_needs_since(session) != UINT64_MAX || is_paged(session) ||
              (daemon->moves->anti_thrash == ANTI_THRASH_ON && session_can_move(session))))
             return true;
     return false;
@@ -486,8 +515,8 @@ static struct residency_turns turns_of(const struct moves *moves)
 /* What is coming to one of the session's GPUs now: when it has come, it can leave again. */
 static uint64_t on_its_way(const struct session *session, unsigned policy_gpu)
 {
-    uint64_t bytes = session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)
-                                                         : moves_coming_bytes(session, policy_gpu);
+    bool comes = session->move->state == MOVE_COMING && !moves_stands_still(session);
+    uint64_t bytes = comes ? moves_away_bytes(session, policy_gpu) : moves_coming_bytes(session, policy_gpu);
     return moves_at_most(bytes, moves_most_bytes(session, policy_gpu));
 }
 

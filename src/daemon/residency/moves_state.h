@@ -2,6 +2,7 @@
  *
  * moves_sums        adds up what is where, by what processes said last, and how much host memory a session may have
  * moves_ahead       has host memory made before it is needed, and taken back where others need it
+ * moves_progress    tells a move that goes on from one that stands still
  * moves_lessons     remembers that a card has less room than it seems (moves_lessons.h)
  * moves_orders      tells processes what to do, and works out the state that their session comes to
  * moves_room        who comes and who leaves, as residency.h decides
@@ -43,6 +44,7 @@ struct process_move {
         given_bytes; /* arena it was given, counting chunks that it has not confirmed yet (moves_set_given()) */
     uint64_t sent_bytes;   /* chunks that it was sent and has not given back: it has no more arena */
     uint64_t order;        /* the order that it has not answered yet; 0: none */
+    uint64_t order_usec;   /* when it was given */
     bool is_eviction;      /* that order is to leave */
     bool is_part;          /* that order brings some of its memory ahead: */
     unsigned part_gpu;     /* to this GPU of the policy, */
@@ -78,6 +80,11 @@ struct move {
     enum move_cause cause;
     enum move_state state; /* the state that was last reported */
     uint64_t began_usec, total_bytes;
+    /* moves_progress.c: when the move last came on, what was left then, and how much less of it counts. */
+    uint64_t progress_usec, progress_left, progress_step;
+    /* How often it stood still while it came, since it last was on the card; and until when it does not come again. */
+    unsigned put_offs;
+    uint64_t put_off_usec;
     /* If it is away: since when it should come as soon as there is room; 0: it should not come. */
     uint64_t wants_usec;
     /* When its turn began: it was on the card as a whole, or had the room that it waited for. */
@@ -141,6 +148,8 @@ static inline uint64_t moves_at_most(uint64_t bytes, uint64_t most_bytes)
 uint64_t moves_most_bytes(const struct session *session, unsigned policy_gpu);
 /* The most that one process of it can have on all its GPUs, or away from them: what they have, or what it may pass. */
 uint64_t moves_most_of_process(const struct session *session);
+/* What the process has charged on all its GPUs. */
+uint64_t moves_charged_to(const struct process *process);
 /* The sum over the session's processes of a field of struct wire_moved, as they said last. */
 uint64_t moves_sum_of(const struct session *session, size_t offset);
 #define MOVES_SUM(session, field) moves_sum_of(session, offsetof(struct wire_moved, field))
@@ -175,8 +184,28 @@ uint64_t moves_idle_since(const struct session *session);
 uint64_t moves_ahead_bytes(const struct session *session, unsigned policy_gpu);
 uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu);
 uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu);
-/* Whether it is away, and should come as soon as there is room. */
+/* Whether it is away, and should come as soon as there is room; and whether it may, as it is not put off. */
+bool moves_wants_back(const struct session *session);
 bool moves_wants_to_come(const struct session *session);
+/* Whether a process of it was told to bring some back ahead, and has not answered. */
+bool moves_has_part_order(const struct session *session);
+/* The most that its processes can have on one of its GPUs at this moment: what they have charged and the driver holds for
+ * them, or what NVML showed. */
+uint64_t moves_there_at_most(const struct session *session, unsigned policy_gpu);
+
+/* --- moves_progress.c ------------------------------------------------------------------------------ */
+
+/* The session begins to move: watch it from now on; and a process of it has said how far it is. */
+void moves_watch_progress(struct session *session);
+void moves_note_progress(struct session *session);
+/* Whether it moves, and has not come on for 2 s: its room is not counted on, and it has no right to any. */
+bool moves_stands_still(const struct session *session);
+/* The same for 30 s: nobody hopes for its room any more. */
+bool moves_stands_for_good(const struct session *session);
+/* It stood still while it came: it waits for a while before it comes again. */
+void moves_put_off(struct session *session);
+/* Whether it waits so; or because it has not answered an order for 2 s. */
+bool moves_is_put_off(const struct session *session);
 
 /* --- moves_orders.c -------------------------------------------------------------------------------- */
 

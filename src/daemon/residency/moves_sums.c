@@ -41,6 +41,12 @@ uint64_t moves_most_bytes(const struct session *session, unsigned policy_gpu)
     return add(larger(gpu->limit_bytes, gpu->shown_bytes), add(gpu->driver_bytes, gpu->orphan_bytes));
 }
 
+uint64_t moves_there_at_most(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t there = larger(session_used(session, policy_gpu), session->gpus[policy_gpu].shown_bytes);
+    return moves_at_most(there, moves_most_bytes(session, policy_gpu));
+}
+
 uint64_t moves_most_of_process(const struct session *session)
 {
     uint64_t sum = 0;
@@ -66,7 +72,7 @@ static bool has_said(const struct process *process)
     return process->move && process->move->has_said;
 }
 
-static uint64_t charged_to(const struct process *process)
+uint64_t moves_charged_to(const struct process *process)
 {
     const struct session *session = process->session;
     uint64_t sum = 0;
@@ -90,7 +96,7 @@ static uint64_t contexts_of(const struct process *process)
 /* A process that says nothing is not told to leave either: what it holds while its session is away has stayed. */
 static void add_untold(const struct process *process, bool is_away, uint64_t bytes[static WIRE_STAYS_COUNT])
 {
-    uint64_t contexts = contexts_of(process), charged = charged_to(process);
+    uint64_t contexts = contexts_of(process), charged = moves_charged_to(process);
     bytes[WIRE_STAYS_CONTEXT] = add(bytes[WIRE_STAYS_CONTEXT], contexts);
     if (is_away && charged > contexts)
         bytes[WIRE_STAYS_UNTOLD] = add(bytes[WIRE_STAYS_UNTOLD], charged - contexts);
@@ -251,7 +257,7 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
 /* Whether the process may still say where its memory is, as after a start of the daemon. */
 static bool is_heard_soon(const struct process *process)
 {
-    return !has_said(process) && charged_to(process) > contexts_of(process) &&
+    return !has_said(process) && moves_charged_to(process) > contexts_of(process) &&
            daemon_now_usec() - process->session->move->began_usec < HEARD_USEC;
 }
 
@@ -349,6 +355,8 @@ static uint64_t coming_of(const struct process_move *move)
 uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
+    if (moves_stands_still(session))
+        return 0;
     for (const struct process *process = session->processes; process; process = process->next)
         if (process->move && process->move->is_part && process->move->part_gpu == policy_gpu)
             sum += coming_of(process->move);
@@ -365,7 +373,20 @@ uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu)
     return all > ahead ? all - ahead : 0;
 }
 
-bool moves_wants_to_come(const struct session *session)
+bool moves_wants_back(const struct session *session)
 {
     return session->move->state == MOVE_AWAY && session->move->wants_usec;
+}
+
+bool moves_wants_to_come(const struct session *session)
+{
+    return moves_wants_back(session) && !moves_is_put_off(session);
+}
+
+bool moves_has_part_order(const struct session *session)
+{
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move && process->move->is_part)
+            return true;
+    return false;
 }

@@ -161,13 +161,20 @@ static void believe_first(struct process *process, const struct wire_moved *move
             moves_at_most(moved->arena_bytes, most + most / ARENA_MORE_PART + ARENA_MORE_BYTES);
 }
 
+/* What it has away is in the arena that it was sent; or it has charged it, as what it made while it was away. */
+static uint64_t away_at_most(const struct process *process)
+{
+    uint64_t charged = moves_charged_to(process), sent = process->move->sent_bytes;
+    return process->session->engine != LEDGER_ENGINE_SWAP || charged > sent ? charged : sent;
+}
+
 /* What the process can have of what it says. */
 static struct wire_moved bounded(const struct process *process, const struct wire_moved *moved)
 {
     uint64_t most = moves_most_of_process(process->session);
     struct wire_moved now = *moved;
     now.resident_bytes = moves_at_most(now.resident_bytes, most);
-    now.evicted_bytes = moves_at_most(now.evicted_bytes, most);
+    now.evicted_bytes = moves_at_most(now.evicted_bytes, moves_at_most(most, away_at_most(process)));
     for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
         now.stays_bytes[why] = moves_at_most(now.stays_bytes[why], most);
     now.arena_bytes = moves_at_most(now.arena_bytes, process->move->sent_bytes);
@@ -210,6 +217,7 @@ static void take_moved(struct process *process, const struct wire_moved *moved)
     session->move->has_moved |= process_move_is_partly_away(move);
     move->heard_usec = daemon_now_usec();
     take_arena(process, arena_before);
+    moves_note_progress(session);
     if (moved->order && moved->order == move->order && moved->result != WIRE_MOVE_GOES_ON)
         take_answer(process, moved);
     if ((moved->flags & WIRE_MOVED_WAITS) && session->move->is_leaving &&

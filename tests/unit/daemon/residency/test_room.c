@@ -754,6 +754,171 @@ static void many_are_refused_in_parts(void **state)
     assert_int_equal(count_told(0), 99);
 }
 
+/* So much is on the card, and has no work. */
+static struct member *be_idle(unsigned number, uint64_t bytes)
+{
+    struct member *member = work(number, bytes);
+    rest(member);
+    return member;
+}
+
+static void who_is_stopped_while_it_leaves_is_not_waited_for(void **state)
+{
+    struct member *stopped = be_idle(0, 40 * PERCENT), *idle = be_idle(1, 40 * PERCENT), *waiter = work(2, 0);
+    pass(1);
+    ask(waiter, 50 * PERCENT);
+    assert_int_equal(stopped->evictions, 1); /* it has been idle for longer */
+    pass(1.9);
+    assert_int_equal(idle->evictions, 0);
+    pass(0.3);
+    assert_int_equal(idle->evictions, 1);
+    leave(idle);
+    assert_int_equal(waiter->told_room, 1);
+}
+
+/* A byte now and then does not count. */
+static void who_hardly_comes_on_while_it_leaves_is_not_waited_for(void **state)
+{
+    struct member *slow = be_idle(0, 40 * PERCENT), *idle = be_idle(1, 40 * PERCENT), *waiter = work(2, 0);
+    pass(1);
+    ask(waiter, 50 * PERCENT);
+    assert_int_equal(slow->evictions, 1);
+    for (unsigned i = 0; i < 25; i++) {
+        slow->says.resident_bytes -= MIB / 8;
+        slow->says.evicted_bytes += MIB / 8;
+        say(slow);
+        pass(0.1);
+    }
+    assert_int_equal(idle->evictions, 1);
+}
+
+static void who_comes_on_while_it_leaves_is_waited_for(void **state)
+{
+    struct member *slow = be_idle(0, 40 * PERCENT), *idle = be_idle(1, 40 * PERCENT), *waiter = work(2, 0);
+    pass(1);
+    ask(waiter, 50 * PERCENT);
+    assert_int_equal(slow->evictions, 1);
+    for (unsigned i = 0; i < 60; i++) {
+        slow->says.resident_bytes -= MIB / 2;
+        slow->says.evicted_bytes += MIB / 2;
+        say(slow);
+        pass(0.1);
+    }
+    assert_int_equal(idle->evictions, 0);
+}
+
+static void nobody_waits_without_end_for_who_does_not_leave(void **state)
+{
+    struct member *stopped = be_idle(0, 90 * PERCENT), *waiter = work(1, 0);
+    ask(waiter, 50 * PERCENT);
+    assert_int_equal(stopped->evictions, 1);
+    pass(25); /* its work on the GPU may be as long */
+    assert_int_equal(waiter->told_room, -1);
+    pass(10);
+    assert_int_equal(waiter->told_room, 0);
+}
+
+/* The first was sent away for the second, which has none of its memory any more. */
+static void exchange(struct member *first, struct member *second)
+{
+    ask(second, 50 * PERCENT);
+    assert_int_equal(first->evictions, 1);
+    leave(first);
+    assert_int_equal(second->told_room, 1);
+    second->session.gpus[0].driver_bytes = second->says.resident_bytes = 50 * PERCENT;
+    rest(second);
+}
+
+static void want_back(struct member *member)
+{
+    member->says.flags |= WIRE_MOVED_WAITS;
+    say(member);
+}
+
+/* It has come back as it was told. */
+static void arrive(struct member *member)
+{
+    member->says.resident_bytes = member->says.evicted_bytes;
+    member->says.evicted_bytes = 0;
+    member->says.flags = 0;
+    member->says.order = member->order;
+    say(member);
+}
+
+static void who_is_stopped_while_it_comes_gives_its_room_away(void **state)
+{
+    struct member *stopped = be_idle(0, 60 * PERCENT), *other = work(1, 0);
+    exchange(stopped, other);
+    want_back(stopped);
+    assert_int_equal(other->evictions, 1); /* it is idle */
+    leave(other);
+    assert_int_equal(moves_standing(&stopped->session).state, MOVE_COMING);
+    want_back(other);
+    pass(1.9);
+    assert_int_equal(moves_standing(&other->session).state, MOVE_AWAY);
+    pass(0.3);
+    assert_int_equal(moves_standing(&other->session).state, MOVE_COMING);
+    assert_int_equal(moves_standing(&stopped->session).state, MOVE_AWAY);
+    arrive(other);
+    rest(other);
+    pass(100);
+    assert_int_equal(other->evictions, 1); /* it is not sent away again for who does not answer */
+    assert_true(moves_standing(&stopped->session).waits);
+    stopped->says.order = stopped->order; /* it goes on, and finds what it was told last */
+    say(stopped);
+    pass(5);
+    assert_int_equal(other->evictions, 2);
+    leave(other);
+    assert_int_equal(moves_standing(&stopped->session).state, MOVE_COMING);
+    arrive(stopped);
+    assert_int_equal(moves_standing(&stopped->session).state, MOVE_RESIDENT);
+}
+
+/* It answers each order, and none of its memory comes. */
+static void who_only_says_that_it_comes_is_put_off_for_longer_each_time(void **state)
+{
+    struct member *liar = be_idle(0, 60 * PERCENT), *other = work(1, 0);
+    unsigned away = 0;
+    exchange(liar, other);
+    for (unsigned i = 0; i < 1200; i++) {
+        want_back(liar);
+        liar->says.order = liar->order;
+        say(liar);
+        if (other->process.move->order && other->process.move->is_eviction) {
+            leave(other);
+            want_back(other);
+        } else if (other->process.move->order) {
+            arrive(other);
+            rest(other);
+        }
+        away += moves_standing(&other->session).state != MOVE_RESIDENT;
+        pass(0.1);
+    }
+    assert_in_range(other->evictions, 2, 6);
+    assert_in_range(away, 20, 130);
+}
+
+static void what_is_said_to_be_away_counts_up_to_the_arena(void **state)
+{
+    struct member *liar = join(0, LEDGER_ENGINE_SWAP, 0), *idle = be_idle(1, 80 * PERCENT);
+    liar->process.attached_usec = 1;
+    liar->says = (struct wire_moved){.evicted_bytes = 90 * PERCENT, .flags = WIRE_MOVED_AWAY};
+    want_back(liar);
+    pass(10);
+    assert_int_equal(idle->evictions, 0);
+    assert_int_equal(moves_standing(&liar->session).memory.evicted_bytes, 0);
+}
+
+static void what_is_said_to_be_here_counts_up_to_what_the_card_shows(void **state)
+{
+    struct member *liar = join(0, LEDGER_ENGINE_SWAP, 0), *asks = work(1, 0);
+    liar->says = (struct wire_moved){.resident_bytes = 90 * PERCENT};
+    say(liar);
+    ask(asks, 80 * PERCENT);
+    assert_int_equal(asks->told_room, 1);
+    assert_int_equal(liar->evictions, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -781,6 +946,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refusal_teaches_that_the_card_has_less, begin, end),
         cmocka_unit_test_setup_teardown(what_a_refusal_taught_is_tried_again_after_a_second, begin, end),
         cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
+        cmocka_unit_test_setup_teardown(who_is_stopped_while_it_leaves_is_not_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(who_hardly_comes_on_while_it_leaves_is_not_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(who_comes_on_while_it_leaves_is_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(nobody_waits_without_end_for_who_does_not_leave, begin, end),
+        cmocka_unit_test_setup_teardown(who_is_stopped_while_it_comes_gives_its_room_away, begin, end),
+        cmocka_unit_test_setup_teardown(who_only_says_that_it_comes_is_put_off_for_longer_each_time, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(what_is_said_to_be_away_counts_up_to_the_arena, begin, end),
+        cmocka_unit_test_setup_teardown(what_is_said_to_be_here_counts_up_to_what_the_card_shows, begin, end),
         cmocka_unit_test_setup_teardown(many_messages_cost_one_decision, begin, end),
         cmocka_unit_test_setup_teardown(a_decision_looks_at_each_session_a_few_times, begin, end),
         cmocka_unit_test_setup_teardown(deciding_takes_a_tenth_of_the_loop_at_most, begin, end),
