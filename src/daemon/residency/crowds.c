@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/residency/residency.h"
+#include "daemon/residency/seen.h"
 
 #define WORDS (RESIDENCY_PLACES / 64)
 

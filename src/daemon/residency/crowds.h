@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct residency_session;
+#include "daemon/residency/seen.h"
 
 /* Of the others that share a place with a session. */
 struct residency_crowd {

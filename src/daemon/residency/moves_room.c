@@ -169,6 +169,8 @@ static void tell_room(struct session *session, bool has_room)
         struct wire_message message = {.header.type = WIRE_ROOM,
                                        .room = {.number = process->move->need.number, .has_room = has_room}};
         process->move->need.number = 0;
+        process->move->rooms_told += has_room;
+        process->move->use_when_told = moves_use_mark(process);
         agents_send(process, &message, -1);
     }
 }
@@ -273,6 +275,7 @@ static struct residency_session see(const struct session *session, struct reside
         .is_leaving = move->state == MOVE_LEAVING && !is_still,
         .is_coming = (move->state == MOVE_COMING || moves_has_part_order(session)) && !is_still,
         .waits = comes || since != UINT64_MAX,
+        .comes_last = move->is_wasteful,
         .priority = session->priority,
         .min_share = session->compute.min,
         .waits_since_ns = (comes && move->wants_usec < since ? move->wants_usec : since) * 1000,

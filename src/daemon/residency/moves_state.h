@@ -57,8 +57,10 @@ struct process_move {
     bool has_said;         /* it has sent MOVED */
     struct wire_need need; /* number 0: no thread waits for room */
     uint64_t need_usec;
-    bool
-        need_teaches; /* it was told that there is room, and found none; moves_decide() has not seen that yet */
+    /* It was told that there is room, and found none; moves_decide() has not seen that yet. */
+    bool need_teaches;
+    unsigned rooms_told;    /* how often it was told that there is room, for the same request */
+    uint64_t use_when_told; /* moves_use_mark() when it last was */
     bool silence_told;
     bool chunk_comes;     /* a chunk is being made for it */
     bool has_new_room;    /* it was sent a chunk since it was last told to leave */
@@ -98,6 +100,7 @@ struct move {
     /* For each GPU of the policy: what seemed to be left there when the session was last told that there is room. */
     int64_t seemed_left[LEDGER_GPUS];
     unsigned misses;    /* how often there seemed to be room, and the card had none */
+    bool is_wasteful;   /* it was given room when it last asked for some, and used none of it */
     bool is_taken_idle; /* it should leave only if it has no work */
     bool has_moved;     /* some of it has left since it was last resident */
     uint64_t vain_usec; /* since when it waits for room that nobody can make; 0: it does not */
@@ -170,9 +173,11 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
 enum move_state moves_state_now(const struct session *session);
 /* How many of the session's `bytes` belong to one of its GPUs: in proportion to what is charged there. */
 uint64_t moves_part(const struct session *session, unsigned policy_gpu, uint64_t bytes);
-/* How many bytes threads of the session wait for on one of its GPUs; with `again`, more for threads that were told that
+/* How many bytes threads of the session wait for on one of its GPUs, as far as its limit leaves so many; with `again`, more for threads that were told that
  * there was room, and found none. */
 uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu, bool again);
+/* A number that changes when the process takes memory: it counts what was granted, and what its session uses. */
+uint64_t moves_use_mark(const struct process *process);
 /* How many of these bytes the ledger has charged already, although they are not on the card. */
 uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu);
 /* Since when a thread of the session waits for room; UINT64_MAX: none does. */

@@ -288,19 +288,73 @@ uint64_t moves_part(const struct session *session, unsigned policy_gpu, uint64_t
     return all > 0 ? (uint64_t)((double)bytes * ((double)session_charged(session, policy_gpu) / all)) : 0;
 }
 
+/* What threads of the process wait for on one of its session's GPUs; NULL: they do not. */
+static const struct wire_need *need_of(const struct process *process, unsigned policy_gpu)
+{
+    const struct wire_need *need = process->move ? &process->move->need : NULL;
+    return need && need->number && need->gpu == policy_gpu ? need : NULL;
+}
+
+/* The most that the driver takes for a program without asking: such needs may pass a limit, as contexts and code do. */
+static uint64_t unasked_bytes(const struct session *session, unsigned policy_gpu)
+{
+    int gpu = session->gpus[policy_gpu].gpu;
+    return MOVES_SLACK_BYTES + (gpu >= 0 ? session->daemon->gpus[gpu].context_bytes : 0);
+}
+
+/* What a process may need beside all that its session uses: what it has charged for that already; else what the limit
+ * leaves. */
+static uint64_t need_at_most(const struct process *process, const struct wire_need *need, uint64_t left_bytes)
+{
+    const struct session *session = process->session;
+    if (need->attempt & WIRE_NEED_CHARGED)
+        return session->ledger.usage ? ledger_slot_bytes(session->ledger.usage, process->slot, need->gpu) : 0;
+    return larger(left_bytes, unasked_bytes(session, need->gpu));
+}
+
+/* What the limit leaves beside what is used, of which needs have some charged ahead. */
+static uint64_t left_of_limit(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t used = session_used(session, policy_gpu), ahead = moves_charged_ahead(session, policy_gpu),
+             limit = session->gpus[policy_gpu].limit_bytes;
+    used = used > ahead ? used - ahead : 0;
+    return limit > used ? limit - used : 0;
+}
+
+/* How much more to make room for than was asked for, because the thread was told so often that there was, and found none. */
+static uint64_t more_for_attempts(const struct process_move *move, uint64_t bytes)
+{
+    uint64_t said = move->need.attempt & ~WIRE_NEED_CHARGED, told = move->rooms_told,
+             attempts = said < told ? said : told;
+    return attempts * (bytes / 2 + MOVES_SLACK_BYTES);
+}
+
 uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu, bool again)
 {
-    const uint64_t most = UINT64_MAX / 64;
-    uint64_t sum = 0;
+    uint64_t sum = 0, left = UINT64_MAX;
     for (const struct process *process = session->processes; process; process = process->next) {
-        const struct wire_need *need = process->move ? &process->move->need : NULL;
-        if (!need || !need->number || need->gpu != policy_gpu)
+        const struct wire_need *need = need_of(process, policy_gpu);
+        if (!need)
             continue;
-        uint64_t bytes = need->bytes < most ? need->bytes : most,
-                 attempts = need->attempt & ~WIRE_NEED_CHARGED;
-        attempts = !again ? 0 : attempts < 16 ? attempts : 16;
-        sum += bytes + attempts * (bytes / 2 + MOVES_SLACK_BYTES);
-        sum = sum < most ? sum : most;
+        if (left == UINT64_MAX)
+            left = left_of_limit(session, policy_gpu);
+        uint64_t bytes = moves_at_most(need->bytes, need_at_most(process, need, left));
+        bytes = moves_at_most(bytes, MOVES_BYTES_MOST);
+        if (!(need->attempt & WIRE_NEED_CHARGED))
+            left -= moves_at_most(bytes, left);
+        sum = add(sum, bytes + (again ? more_for_attempts(process->move, bytes) : 0));
+    }
+    return sum;
+}
+
+uint64_t moves_use_mark(const struct process *process)
+{
+    const struct session *session = process->session;
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < session->gpu_count; i++) {
+        sum += session_used(session, i);
+        if (session->ledger.usage)
+            sum += ledger_slot_counts(session->ledger.usage, process->slot, i).granted;
     }
     return sum;
 }
@@ -309,8 +363,8 @@ uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next) {
-        const struct wire_need *need = process->move ? &process->move->need : NULL;
-        if (need && need->number && need->gpu == policy_gpu && need->attempt & WIRE_NEED_CHARGED)
+        const struct wire_need *need = need_of(process, policy_gpu);
+        if (need && need->attempt & WIRE_NEED_CHARGED)
             sum = add(sum, need->bytes);
     }
     return sum;

@@ -230,10 +230,16 @@ static void take_need(struct process *process, const struct wire_need *need)
 {
     if (need->gpu >= process->session->gpu_count || need->number == 0)
         return;
-    if (!process->move->need.number)
-        process->move->need_usec = daemon_now_usec();
-    process->move->need = *need;
-    process->move->need_teaches = (need->attempt & ~WIRE_NEED_CHARGED) != 0;
+    struct process_move *move = process->move;
+    bool is_new = (need->attempt & ~WIRE_NEED_CHARGED) == 0;
+    if (!move->need.number)
+        move->need_usec = daemon_now_usec();
+    if (is_new && move->rooms_told)
+        process->session->move->is_wasteful = moves_use_mark(process) == move->use_when_told;
+    if (is_new)
+        move->rooms_told = 0;
+    move->need = *need;
+    move->need_teaches = move->rooms_told > 0;
 }
 
 void moves_take_memory(struct process *process, const struct wire_message *message)

@@ -170,6 +170,8 @@ static bool helps(const struct residency_session *session, const struct residenc
 static bool is_before(const struct standing *a, const struct standing *b)
 {
     const struct residency_session *first = a->session, *second = b->session;
+    if (first->comes_last != second->comes_last)
+        return second->comes_last;
     if (a->has_turn != b->has_turn)
         return a->has_turn;
     if (a->is_owed != b->is_owed)

@@ -430,6 +430,16 @@ static void who_can_have_no_room_makes_some_for_who_comes_next(void **state)
     assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
 }
 
+static void who_used_no_room_comes_last(void **state)
+{
+    struct residency_session sessions[] = {waiting(0, 50, 9), waiting(1, 50, 1)};
+    sessions[0].comes_last = true;
+    sessions[0].priority = 2;
+    decide(sessions, 2, 50);
+    assert_int_equal(sessions[0].verdict, RESIDENCY_STAYS);
+    assert_int_equal(sessions[1].verdict, RESIDENCY_COMES);
+}
+
 static void many_small_ones_leave_for_a_large_one(void **state)
 {
     gather(1);
@@ -473,6 +483,7 @@ int main(void)
         cmocka_unit_test(who_waits_is_told_when_it_should_be_there),
         cmocka_unit_test(a_hundred_thousand_are_decided_about_at_once),
         cmocka_unit_test(who_can_have_no_room_makes_some_for_who_comes_next),
+        cmocka_unit_test(who_used_no_room_comes_last),
         cmocka_unit_test(many_small_ones_leave_for_a_large_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -232,6 +232,14 @@ static void rest(struct member *member)
     moves_decide(&daemon_state);
 }
 
+/* So much is on the card, and has no work. */
+static struct member *be_idle(unsigned number, uint64_t bytes)
+{
+    struct member *member = work(number, bytes);
+    rest(member);
+    return member;
+}
+
 static void begin_again(struct member *member)
 {
     rest(member);
@@ -653,6 +661,54 @@ static void what_a_refusal_taught_is_tried_again_after_a_second(void **state)
     assert_int_equal(asks->told_room, 0);
 }
 
+/* Its limit is a small part of the card, and it asks for nearly all. */
+static void a_need_counts_up_to_what_the_limit_leaves(void **state)
+{
+    struct member *notebook = be_idle(0, 60 * PERCENT), *asks = join(1, LEDGER_ENGINE_PLAIN, PERCENT);
+    asks->session.gpus[0].limit_bytes = 4 * PERCENT;
+    ask_again(asks, 95 * PERCENT, 16); /* it was not told so often */
+    assert_int_equal(asks->told_room, 1);
+    for (unsigned times = 0; times < 20; times++) {
+        ask_again(asks, 95 * PERCENT, 0);
+        assert_int_equal(asks->told_room, 1);
+    }
+    assert_int_equal(notebook->evictions, 0);
+    asks->session.gpus[0].limit_bytes = CARD;
+    ask_again(asks, 80 * PERCENT, 0);
+    assert_int_equal(notebook->evictions, 1);
+}
+
+/* What the driver takes without asking may pass the limit. */
+static void a_context_has_room_made_whatever_the_limit(void **state)
+{
+    struct member *idle = be_idle(0, 90 * PERCENT), *asks = join(1, LEDGER_ENGINE_PLAIN, 0);
+    daemon_state.gpus[0].context_bytes = 20 * PERCENT;
+    asks->session.gpus[0].limit_bytes = PERCENT;
+    ask(asks, 20 * PERCENT);
+    assert_int_equal(idle->evictions, 1);
+}
+
+/* Two wait; the one that has waited for longer was given room before. */
+static void who_used_none_of_its_room_comes_last(void **state)
+{
+    for (unsigned uses = 0; uses < 2; uses++) {
+        struct member *first = work(0, 0), *second = work(1, 0);
+        ask(first, 50 * PERCENT);
+        assert_int_equal(first->told_room, 1);
+        first->session.gpus[0].driver_bytes = uses * PERCENT;
+        struct member *other = join(2, LEDGER_ENGINE_PLAIN, 60 * PERCENT);
+        ask_again(first, 50 * PERCENT, 0);
+        now_ns += 1000000;
+        ask(second, 50 * PERCENT);
+        other->session.gpus[0].driver_bytes = 0;
+        pass(0.1);
+        assert_int_equal(first->told_room, uses ? 1 : -1);
+        assert_int_equal(second->told_room, uses ? -1 : 1);
+        end(state);
+        begin(state);
+    }
+}
+
 /* One has 90 % of the card; so many others wait for half of it. */
 static void gather(unsigned waiting)
 {
@@ -752,14 +808,6 @@ static void many_are_refused_in_parts(void **state)
     assert_in_range(count_told(0), 1, 20);
     settle();
     assert_int_equal(count_told(0), 99);
-}
-
-/* So much is on the card, and has no work. */
-static struct member *be_idle(unsigned number, uint64_t bytes)
-{
-    struct member *member = work(number, bytes);
-    rest(member);
-    return member;
 }
 
 static void who_is_stopped_while_it_leaves_is_not_waited_for(void **state)
@@ -955,6 +1003,9 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(what_is_said_to_be_away_counts_up_to_the_arena, begin, end),
         cmocka_unit_test_setup_teardown(what_is_said_to_be_here_counts_up_to_what_the_card_shows, begin, end),
+        cmocka_unit_test_setup_teardown(a_need_counts_up_to_what_the_limit_leaves, begin, end),
+        cmocka_unit_test_setup_teardown(a_context_has_room_made_whatever_the_limit, begin, end),
+        cmocka_unit_test_setup_teardown(who_used_none_of_its_room_comes_last, begin, end),
         cmocka_unit_test_setup_teardown(many_messages_cost_one_decision, begin, end),
         cmocka_unit_test_setup_teardown(a_decision_looks_at_each_session_a_few_times, begin, end),
         cmocka_unit_test_setup_teardown(deciding_takes_a_tenth_of_the_loop_at_most, begin, end),
