@@ -25,7 +25,7 @@ struct user_time {
     bool is_in_window;
 };
 
-static uint64_t key_of(uid_t uid, uint64_t session_number)
+uint64_t user_time_key(uid_t uid, uint64_t session_number)
 {
     bool is_for_others = uid == 0 || uid == geteuid();
     return session_number && is_for_others ? UINT64_C(1) << 63 | session_number : uid;
@@ -100,7 +100,7 @@ void user_time_watch(struct daemon *daemon, struct paid_source *paid, sd_event_s
     struct user_time *time = time_of(daemon);
     user_time_forget(paid);
     sd_event_source_set_priority(source, priority);
-    paid->payer = time ? find_payer(time, key_of(uid, session_number)) : NULL;
+    paid->payer = time ? find_payer(time, user_time_key(uid, session_number)) : NULL;
     paid->source = source;
     paid->priority = priority;
     if (paid->payer)

@@ -27,6 +27,9 @@ struct paid_source {
     bool is_behind;
 };
 
+/* Who pays for what is done for `uid`, in a session with this number (0: in none). Never 0 but for root without one. */
+uint64_t user_time_key(uid_t uid, uint64_t session_number);
+
 /* From now on `uid` answers for `source`; if that is root or the daemon's own user, the session with this
  * number does (0: none is known). `priority` becomes the source's. */
 void user_time_watch(struct daemon *daemon, struct paid_source *paid, sd_event_source *source,

@@ -10,6 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "daemon/loop/job_turns.h"
+
 struct job_list {
     struct worker_job *first, **last;
 };
@@ -19,6 +22,8 @@ struct worker {
     pthread_mutex_t lock;
     pthread_cond_t submitted;
     struct job_list waiting, finished; /* under the lock */
+    bool takes_turns;                  /* `turns` is used instead of `waiting`; */
+    struct job_turns turns;            /* under the lock */
     bool stop, has_ended;              /* under the lock */
     pthread_cond_t ended;
     int event_fd;
@@ -35,19 +40,27 @@ static struct worker_job *list_take(struct job_list *list)
     return first;
 }
 
+/* What the thread is to run next; NULL: nothing. */
+static struct worker_job *take_next(struct worker *worker)
+{
+    return worker->takes_turns ? job_turns_take(&worker->turns) : list_take(&worker->waiting);
+}
+
 static void *thread_main(void *argument)
 {
     struct worker *worker = argument;
     pthread_mutex_lock(&worker->lock);
     for (;;) {
-        while (!worker->waiting.first && !worker->stop)
+        struct worker_job *jobs;
+        while (!(jobs = take_next(worker)) && !worker->stop)
             pthread_cond_wait(&worker->submitted, &worker->lock);
-        struct worker_job *jobs = list_take(&worker->waiting);
         if (!jobs)
             break;
         pthread_mutex_unlock(&worker->lock);
+        uint64_t began_ns = monotonic_ns();
         worker->run(jobs, worker->context);
         pthread_mutex_lock(&worker->lock);
+        job_turns_charge(&worker->turns, monotonic_ns() - began_ns);
         *worker->finished.last = jobs;
         while (*worker->finished.last)
             worker->finished.last = &(*worker->finished.last)->next;
@@ -79,13 +92,14 @@ static int on_finished(sd_event_source *source, int fd, uint32_t events, void *u
     return 0;
 }
 
-int worker_start(struct worker **worker_out, sd_event *loop, const char *name,
-                 void (*run)(struct worker_job *first, void *context), void *context, struct error *error)
+static int start(struct worker **worker_out, sd_event *loop, const char *name,
+                 void (*run)(struct worker_job *first, void *context), void *context, bool takes_turns,
+                 struct error *error)
 {
     struct worker *worker = calloc(1, sizeof(*worker));
     if (!worker)
         return error_set_errno(error, ENOMEM, "cannot start the helper thread %s", name);
-    *worker = (struct worker){.run = run, .context = context};
+    *worker = (struct worker){.run = run, .context = context, .takes_turns = takes_turns};
     pthread_mutex_init(&worker->lock, NULL);
     pthread_cond_init(&worker->submitted, NULL);
     pthread_condattr_t monotonic;
@@ -128,12 +142,33 @@ free_worker:
     return error_set_errno(error, -result, "cannot start the helper thread %s", name);
 }
 
-void worker_submit(struct worker *worker, struct worker_job *job)
+int worker_start(struct worker **worker, sd_event *loop, const char *name,
+                 void (*run)(struct worker_job *first, void *context), void *context, struct error *error)
+{
+    return start(worker, loop, name, run, context, false, error);
+}
+
+int worker_start_in_turns(struct worker **worker, sd_event *loop, const char *name,
+                          void (*run)(struct worker_job *first, void *context), void *context,
+                          struct error *error)
+{
+    return start(worker, loop, name, run, context, true, error);
+}
+
+static void list_add(struct job_list *list, struct worker_job *job)
 {
     job->next = NULL;
+    *list->last = job;
+    list->last = &job->next;
+}
+
+void worker_submit(struct worker *worker, struct worker_job *job)
+{
     pthread_mutex_lock(&worker->lock);
-    *worker->waiting.last = job;
-    worker->waiting.last = &job->next;
+    if (worker->takes_turns)
+        job_turns_add(&worker->turns, job);
+    else
+        list_add(&worker->waiting, job);
     pthread_cond_signal(&worker->submitted);
     pthread_mutex_unlock(&worker->lock);
 }
@@ -163,6 +198,7 @@ bool worker_stop(struct worker *worker, unsigned seconds)
     pthread_cond_destroy(&worker->submitted);
     pthread_cond_destroy(&worker->ended);
     pthread_mutex_destroy(&worker->lock);
+    job_turns_end(&worker->turns);
     free(worker);
     return true;
 }

@@ -272,13 +272,14 @@ void arena_make(struct daemon *daemon, const struct arena_wish *wish, arena_made
         made(argument, -ENOMEM, wish->bytes, "the daemon is out of memory");
         return;
     }
-    *job = (struct arena_job){.work = {.job.done = on_done, .run = make, .daemon = daemon},
-                              .bytes = wish->bytes,
-                              .all_bytes = wish->all_bytes > wish->bytes ? wish->all_bytes : wish->bytes,
-                              .is_ahead = wish->is_ahead,
-                              .made = made,
-                              .argument = argument,
-                              .fd = -1};
+    *job = (struct arena_job){
+        .work = {.job = {.done = on_done, .payer = wish->payer}, .run = make, .daemon = daemon},
+        .bytes = wish->bytes,
+        .all_bytes = wish->all_bytes > wish->bytes ? wish->all_bytes : wish->bytes,
+        .is_ahead = wish->is_ahead,
+        .made = made,
+        .argument = argument,
+        .fd = -1};
     snprintf(job->pci_address, sizeof(job->pci_address), "%s", wish->pci_address);
     worker_submit(daemon->arena, &job->work.job);
 }
@@ -296,7 +297,7 @@ bool arena_look(struct daemon *daemon, arena_looked *looked)
 
 int arena_start(struct daemon *daemon, struct error *error)
 {
-    return worker_start(&daemon->arena, daemon->loop, "gpusliced-arena", run_jobs, NULL, error);
+    return worker_start_in_turns(&daemon->arena, daemon->loop, "gpusliced-arena", run_jobs, NULL, error);
 }
 
 void arena_stop(struct daemon *daemon)

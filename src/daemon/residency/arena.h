@@ -32,6 +32,7 @@ struct arena_wish {
     uint64_t bytes;     /* of the chunk */
     uint64_t all_bytes; /* there has to be room for so much, which the session still lacks */
     bool is_ahead;      /* nothing waits for it */
+    uint64_t payer;     /* for whom (user_time_key()): the helper takes turns */
     /* Make it near the GPU with this PCI address, so that the link to it crosses no other processor; "": anywhere. */
     const char *pci_address;
 };

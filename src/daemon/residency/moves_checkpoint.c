@@ -27,6 +27,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/user_time.h"
 #include "daemon/loop/worker.h"
 #include "daemon/process/driver_program.h"
 #include "daemon/residency/moves_state.h"
@@ -222,6 +223,7 @@ static void submit(struct process *process, enum checkpoint_step step)
         add_needs(process, job->order, sizeof(job->order));
     strcpy(job->session_id, session->id);
     session->checkpoint->pending++;
+    job->job.payer = user_time_key(session->owner, session->number);
     worker_submit(session->daemon->checkpoints, &job->job);
 }
 
@@ -350,8 +352,8 @@ static int prepare(struct session *session, struct error *error)
     struct daemon *daemon = session->daemon;
     if (!session->checkpoint && !(session->checkpoint = calloc(1, sizeof(*session->checkpoint))))
         return error_set_errno(error, ENOMEM, "cannot move session %s", session->id);
-    if (!daemon->checkpoints &&
-        worker_start(&daemon->checkpoints, daemon->loop, "gpusliced-check", run_jobs, NULL, error) < 0)
+    if (!daemon->checkpoints && worker_start_in_turns(&daemon->checkpoints, daemon->loop, "gpusliced-check",
+                                                      run_jobs, NULL, error) < 0)
         return -error->status;
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/loop/user_time.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
@@ -189,6 +190,7 @@ static bool make_chunk(struct process *process, uint64_t bytes, bool is_ahead, s
                &(struct arena_wish){.bytes = bytes,
                                     .all_bytes = is_ahead ? bytes : moves_chunk_bytes(session),
                                     .is_ahead = is_ahead,
+                                    .payer = user_time_key(session->owner, session->number),
                                     .pci_address = pci_address_of(session)},
                on_chunk, wish);
     return true;
