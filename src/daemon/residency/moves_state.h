@@ -5,7 +5,9 @@
  * moves_progress    tells a move that goes on from one that stands still
  * moves_lessons     remembers that a card has less room than it seems (moves_lessons.h)
  * moves_orders      tells processes what to do, and works out the state that their session comes to
- * moves_room        who comes and who leaves, as residency.h decides
+ * moves_room        who comes and who leaves, as residency.h decides;
+ * moves_see         for that, sees how each session stands,
+ * moves_hope        and finds those for whom nobody could make room
  * moves_short       tells of sessions for which nobody can make room
  * moves_told        takes what processes say
  * moves_checkpoint  sessions without an engine, by the driver
@@ -254,6 +256,9 @@ void moves_decide(struct daemon *daemon);
 void moves_decide_rested(struct moves *moves);
 /* The same, once everything that waits in the loop now has had its turn. So many messages cost one decision. */
 void moves_decide_soon(struct moves *moves);
+
+/* --- moves_see.c ----------------------------------------------------------------------------------- */
+
 /* The driver had no room for what the session was told to have room for on one of its GPUs: that card has less than it
  * seems. */
 void moves_learn(const struct session *session, unsigned policy_gpu);
