@@ -7,6 +7,7 @@
 #include "daemon/residency/moves_state.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_show.h"
 
 /* How long a process is asked again and again, when its work in flight does not end. */
 #define BUSY_USEC UINT64_C(30000000)
@@ -239,7 +240,8 @@ static void take_need(struct process *process, const struct wire_need *need)
     if (is_new)
         move->rooms_told = 0;
     move->need = *need;
-    move->need_teaches = move->rooms_told > 0;
+    /* Who has nothing on the card was refused nothing there; its first context finds out by asking for more. */
+    move->need_teaches = move->rooms_told > 0 && session_used(process->session, need->gpu) > 0;
 }
 
 void moves_take_memory(struct process *process, const struct wire_message *message)

@@ -661,6 +661,19 @@ static void what_a_refusal_taught_is_tried_again_after_a_second(void **state)
     assert_int_equal(asks->told_room, 0);
 }
 
+/* Nobody has refused it anything. */
+static void who_has_nothing_on_the_card_teaches_nothing(void **state)
+{
+    struct member *liar = join(0, LEDGER_ENGINE_SWAP, 0), *idle = be_idle(1, 20 * PERCENT),
+                  *asks = work(2, 40 * PERCENT);
+    ask(liar, PERCENT);
+    ask_again(liar, PERCENT, 1);
+    assert_int_equal(liar->told_room, 1);
+    ask(asks, 30 * PERCENT);
+    assert_int_equal(asks->told_room, 1);
+    assert_int_equal(idle->evictions, 0);
+}
+
 /* Its limit is a small part of the card, and it asks for nearly all. */
 static void a_need_counts_up_to_what_the_limit_leaves(void **state)
 {
@@ -1004,6 +1017,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_said_to_be_away_counts_up_to_the_arena, begin, end),
         cmocka_unit_test_setup_teardown(what_is_said_to_be_here_counts_up_to_what_the_card_shows, begin, end),
         cmocka_unit_test_setup_teardown(a_need_counts_up_to_what_the_limit_leaves, begin, end),
+        cmocka_unit_test_setup_teardown(who_has_nothing_on_the_card_teaches_nothing, begin, end),
         cmocka_unit_test_setup_teardown(a_context_has_room_made_whatever_the_limit, begin, end),
         cmocka_unit_test_setup_teardown(who_used_none_of_its_room_comes_last, begin, end),
         cmocka_unit_test_setup_teardown(many_messages_cost_one_decision, begin, end),
