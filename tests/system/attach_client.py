@@ -17,7 +17,8 @@ HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST = range(1, 6)
 AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
 FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL, STALLS, STEP, WAITS = (1 << n for n in range(9))  # flags of a lease
 COMPANY, MEASURE, WORKS = 1 << 10, 1 << 11, 1 << 13
-WAITED, MOVED = 20, 19
+WAITED, MOVED, NEED = 20, 19, 21
+AWAY, WAITS_FOR_MEMORY, HAS_NO_WORK = 1, 2, 4  # flags of MOVED
 STAYS = (pathlib.Path(__file__).parents[2] / "src/wire/stays.def").read_text().count("\nSTAYS(")  # rows
 DRAINED, IDLE, UNDRAINED = 1, 2, 3  # outcomes
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
@@ -183,6 +184,9 @@ class Agent:
         """`stays_bytes`: one number for each row of stays.def, from the first; 0 for the rest."""
         stays = [*stays_bytes, *[0] * (STAYS - len(stays_bytes))]
         self.send(MOVED, struct.pack(f"<QQQ{STAYS}QQII", 0, resident_bytes, evicted_bytes, *stays, arena_bytes, 0, flags))
+
+    def need_room(self, number, size, attempt=0):
+        self.send(NEED, struct.pack("<QQII", number, size, 0, attempt))
 
     def receive(self, timeout_s=20):
         """(GRANT, lease, flags), (REVOKE, lease, patience_ns), (REFUSED, reason, text), or None at the end of the

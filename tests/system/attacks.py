@@ -354,6 +354,27 @@ def flood(say, daemon):
         say(count)
 
 
+def lie_about_memory(say, daemon):
+    """Fifty sessions that wait for the card: they say that some of their memory is away, or here without work, want it back, ask for
+    room, and do nothing of what they are told."""
+    rng, count, agents = random.Random(SEED), 0, []
+    for _ in range(50):
+        session = make_session(daemon, oversubscribe="swap")
+        client = Client(daemon.attach_socket).attach(session, map_it=False)
+        agents.append((client, Agent(daemon.attach_socket, client, session)))
+        agents[-1][1].socket.setblocking(False)
+    while True:
+        for _, agent in agents:
+            with contextlib.suppress(BlockingIOError, OSError):
+                flags = rng.choice([0, attach_client.AWAY | attach_client.WAITS_FOR_MEMORY, attach_client.HAS_NO_WORK])
+                resident, evicted = (rng.choice([0, MIB, 1 << 30, 1 << 62]) for _ in range(2))
+                agent.tell_memory(resident, evicted, arena_bytes=evicted, flags=flags)
+                agent.need_room(count + 1, rng.choice([1, MIB, 1 << 30]), rng.randrange(3))
+                agent.socket.recv(4096)
+        count += 1
+        say(count)
+
+
 def write_over(usage, rng):
     """All of a ledger, its joint memory and its requests: anything, and numbers that look right."""
     for _ in range(200):

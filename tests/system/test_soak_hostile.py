@@ -112,7 +112,7 @@ class Soak:
             attacks.crowd: (control, attach), attacks.send_slow_descriptors: (control, attach),
             attacks.ask_together: (control,), attacks.flood: (daemon,), attacks.scribble: (daemon,),
             attacks.map_much: (daemon,), attacks.fill_ledgers: (daemon,), attacks.change_sessions: (daemon,),
-            attacks.queue_the_impossible: (daemon,)}
+            attacks.queue_the_impossible: (daemon,), attacks.lie_about_memory: (daemon,)}
 
     def make(self, name, limit, **more):
         status, made = self.daemon.request("POST", "/v1/sessions", {"name": name, "memory_bytes": limit, **more})

@@ -1,6 +1,7 @@
 """Sessions of 1.5, 2 and 4 times the card together, with memory of every kind that comes, goes, is copied and computed on, and as
 frameworks' allocators have it (gallery.py), while they are made to leave and come back ten times a second, suspended, stopped and
-killed at random, and the daemon too: every byte of those that live is right, and nothing of those that died is left.
+killed at random, and the daemon too: every byte of those that live is right, and nothing of those that died is left. In longer runs,
+others beside them lie about their memory.
 
 `make soak` runs it for a third of its time; a test run, for some seconds."""
 import contextlib
@@ -11,6 +12,7 @@ import time
 
 import pytest
 
+import attacks
 import gallery
 from conftest import MIB, wait_for
 from moved import left_in_turns
@@ -119,6 +121,12 @@ class Crowd:
                 del self.programs[name]
                 self.begin()
 
+    def release_others(self):
+        """The sessions of those that lied."""
+        for session in self.daemon.request("GET", "/v1/sessions")[1]:
+            if session["name"] not in self.programs:
+                self.daemon.request("DELETE", f"/v1/sessions/{session['session_id']}?kill=true")
+
     def finish(self):
         for program in self.programs.values():
             program.send("go 1")
@@ -141,11 +149,16 @@ def test_no_byte_is_wrong_where_memory_is_short(make_daemon, make_gpu, product, 
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=CARD), GPUSLICE_RECOVERY_INTERVAL="1s").start()
     daemon.cli("scheduler", "--anti-thrash", "off")  # whoever has come leaves after a tenth of a second
     crowd = Crowd(daemon, product, reap, random.Random(seed), round(factor * CARD / SESSION))
+    is_long = seconds > 10
     end = time.monotonic() + seconds
     steps = 0
-    while time.monotonic() < end:
-        crowd.step(restarts=seconds > 10)
-        steps += 1
+    with contextlib.ExitStack() as stack:
+        if is_long:
+            stack.enter_context(attacks.attack(attacks.lie_about_memory, daemon, uid=os.getuid(), nice=10))
+        while time.monotonic() < end:
+            crowd.step(restarts=is_long)
+            steps += 1
+    crowd.release_others()
     crowd.finish()
     print(f"{steps} rounds")
     assert steps
