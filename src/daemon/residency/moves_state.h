@@ -35,7 +35,7 @@ struct process;
 /* No process has more memory than this, whatever it says: sums over all slots of all sessions do not overflow. */
 #define MOVES_BYTES_MOST (UINT64_C(1) << 48)
 /* Room for why a move failed: what a session lacks, and all that stays in its way. */
-#define MOVES_FAILURE_TEXT 800
+#define MOVES_FAILURE_TEXT 1400
 /* How often the daemon checks what no message tells it, while anything moves or waits. */
 #define MOVES_TICK_USEC UINT64_C(100000)
 
