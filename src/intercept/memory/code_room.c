@@ -2,6 +2,8 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/hooks/resident_threads.h"
+#include "intercept/resolve/real.h"
 
 /* What is asked for first: the code of most modules is less. It doubles with each attempt, up to what local memory may take. */
 #define FIRST_BYTES (UINT64_C(32) << 20)
@@ -13,4 +15,36 @@ bool code_wait_for_room(unsigned attempt)
     unsigned doublings = attempt < MOST_DOUBLINGS ? attempt : MOST_DOUBLINGS;
     return charge_place_current(&charge) == PLACE_ON_GPU &&
            agent_wait_for_room(charge.gpu, FIRST_BYTES << doublings, false, attempt);
+}
+
+/* --- Local memory ---------------------------------------------------------------------------------- */
+
+static bool find_local_bytes(CUfunction function, int *bytes)
+{
+    CUdevice device;
+    if (real(cuFuncGetAttribute) &&
+        real(cuFuncGetAttribute)(bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) == CUDA_SUCCESS)
+        return true;
+    /* A launch may name a kernel as well. */
+    return real(cuKernelGetAttribute) && real(cuCtxGetDevice) &&
+           real(cuCtxGetDevice)(&device) == CUDA_SUCCESS &&
+           real(cuKernelGetAttribute)(bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, (CUkernel)function,
+                                      device) == CUDA_SUCCESS;
+}
+
+bool code_may_launch(CUfunction function)
+{
+    struct charge charge;
+    CUdevice device;
+    uint64_t bytes;
+    int local_bytes = 0;
+    if (charge_place_current(&charge) != PLACE_ON_GPU || !find_local_bytes(function, &local_bytes) ||
+        local_bytes <= 0 || real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+        __builtin_mul_overflow((uint64_t)local_bytes, resident_threads(device), &bytes))
+        return true;
+    const struct ledger_policy *policy = session_slot()->ledger.policy;
+    if (bytes <= atomic_load_explicit(&policy->gpus[charge.gpu].limit_bytes, memory_order_relaxed))
+        return true;
+    charge_say_refused(true, charge.gpu, bytes);
+    return false;
 }

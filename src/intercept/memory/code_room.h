@@ -4,7 +4,13 @@
 
 #include <stdbool.h>
 
+#include "cuda/driver.h"
+
 /* The driver had no memory for the call on the current context's GPU: wait until the daemon has made room, for more with each
  * attempt (from 0). False: there will be none, or nobody can say. Call it without any lock that a move takes, and not for a stream
  * that is being captured. */
 bool code_wait_for_room(unsigned attempt);
+
+/* With the first launch of a function, the driver takes local memory for every thread that can be resident, and loads its code if
+ * it has not yet. False if that memory is more than the session's limit, which is said on stderr. */
+bool code_may_launch(CUfunction function);

@@ -29,6 +29,7 @@ static void enter(struct charge *charge, CUcontext context)
     charge->context = context;
     engine_choose(context);
     gate_when_full(code_wait_for_room);
+    gate_when_launched(code_may_launch);
     agent_meet(charge->gpu);
     if (records_find(&area->records, RECORD_CONTEXT, key_of(context), &known)) {
         charge_return(charge);

@@ -120,21 +120,46 @@ static bool take_step(struct gate *gate)
 #define LOOKS                                                                                                \
     8u /* places to try for a function; if others have them all, the launch is taken not to be the first */
 
-static bool is_first_launch(struct gate *gate, CUfunction function)
+/* Whether the function is one that was launched; if not, it is from now on. */
+static bool was_launched(struct gate *gate, CUfunction function)
 {
     uint32_t at = gate_function_place(function);
     for (uint32_t i = 0; i < LOOKS; i++) {
         _Atomic(CUfunction) *place = &gate->launched[(at + i) % GATE_FUNCTIONS];
         CUfunction other = atomic_load_explicit(place, memory_order_relaxed);
         if (other == function)
-            return false;
+            return true;
         if (!other && atomic_compare_exchange_strong_explicit(place, &other, function, memory_order_relaxed,
                                                               memory_order_relaxed))
-            return true;
-        if (other == function)
             return false;
+        if (other == function)
+            return true;
     }
+    return true;
+}
+
+/* Whether it is among those that were launched. */
+static bool is_known(const struct gate *gate, CUfunction function)
+{
+    uint32_t at = gate_function_place(function);
+    for (uint32_t i = 0; i < LOOKS; i++)
+        if (atomic_load_explicit(&gate->launched[(at + i) % GATE_FUNCTIONS], memory_order_relaxed) ==
+            function)
+            return true;
     return false;
+}
+
+static bool (*_Atomic may_launch)(CUfunction function);
+
+void gate_when_launched(bool (*may)(CUfunction function))
+{
+    atomic_store_explicit(&may_launch, may, memory_order_relaxed);
+}
+
+static bool is_refused(const struct gate *gate, CUfunction function)
+{
+    bool (*may)(CUfunction) = atomic_load_explicit(&may_launch, memory_order_relaxed);
+    return may && !is_known(gate, function) && !may(function);
 }
 
 void gate_forget_functions(struct gate *gate)
@@ -166,14 +191,19 @@ void gate_load_end(struct gate *gate)
 
 /* --- Passing with more to do than to read the word --------------------------------------------------- */
 
-void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function)
+bool gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function)
 {
     struct gate_self *self = &gate_self;
     int saved_errno = errno;
+    if (function && is_refused(gate, function)) {
+        self->is_submitting = false;
+        errno = saved_errno;
+        return false;
+    }
     guard_begin();
     if (!self->thread)
         register_thread(gate);
-    if (function && is_first_launch(gate, function)) {
+    if (function && !was_launched(gate, function)) {
         what |= GATE_LOADS;
         in_flight_look_at_own(gate);
     }
@@ -207,6 +237,7 @@ void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
     }
     guard_end();
     errno = saved_errno;
+    return true;
 }
 
 void gate_leave_slow(struct gate *gate, CUstream stream)

@@ -62,7 +62,8 @@ static inline struct gate *gate_of(void)
                : NULL;
 }
 
-void gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function);
+/* False: the launch of `function` is refused, and the thread is not inside. */
+bool gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function);
 void gate_leave_slow(struct gate *gate, CUstream stream);
 
 /* For a thread that is already inside a hook: whether the program made this call nevertheless, as it does in a signal
@@ -92,40 +93,43 @@ __attribute__((always_inline)) static inline struct in_flight_entry *gate_entry(
 }
 
 /* Under a lease that can end: whether this call, between two marks, need only be counted. That is not so for the first
- * launch of a function, nor for the first call after the agent has seen no work. */
+ * call after the agent has seen no work. */
 __attribute__((always_inline)) static inline bool gate_counts_down(struct gate *gate, struct gate_self *self,
-                                                                   CUstream stream, uint32_t what,
-                                                                   CUfunction function)
+                                                                   CUstream stream, uint32_t what)
 {
     struct in_flight_entry *entry = gate_entry(self, stream);
     if (!entry || !entry->quick || atomic_load_explicit(&gate->resting, memory_order_relaxed))
         return false;
     if ((what & GATE_COPIES_SYNC) || ((what & GATE_COPIES_ASYNC) && entry->burst == IN_FLIGHT_BURST_MEASURED))
         return false;
-    if (function && atomic_load_explicit(&gate->launched[gate_function_place(function)],
-                                         memory_order_relaxed) != function)
-        return false;
     entry->quick--;
     return true;
 }
 
-__attribute__((always_inline)) static inline void gate_enter_for(struct gate *gate, CUstream stream,
+/* Whether the function was launched before, as far as a look tells. */
+static inline bool gate_knows(const struct gate *gate, CUfunction function)
+{
+    return atomic_load_explicit(&gate->launched[gate_function_place(function)], memory_order_relaxed) ==
+           function;
+}
+
+/* False: it is refused, and the driver must not be called. */
+__attribute__((always_inline)) static inline bool gate_enter_for(struct gate *gate, CUstream stream,
                                                                  uint32_t what, CUfunction function)
 {
     struct gate_self *self = &gate_self;
     if (__builtin_expect(self->is_submitting | own_calls_depth, 0) &&
         !gate_begins_anew(__builtin_return_address(0)))
-        return;
+        return true;
     self->is_submitting = true;
-    if (self->thread) {
+    if (self->thread && (!function || gate_knows(gate, function))) {
         gate_go_inside(self, what);
         uint32_t word = atomic_load_explicit(&gate->word, memory_order_acquire); /* gate_open() */
         if (atomic_load_explicit(&gate->captures, memory_order_relaxed) == 0 &&
-            (word == GATE_FREE ||
-             (word == GATE_PACED && gate_counts_down(gate, self, stream, what, function))))
-            return;
+            (word == GATE_FREE || (word == GATE_PACED && gate_counts_down(gate, self, stream, what))))
+            return true;
     }
-    gate_enter_slow(gate, stream, what, function);
+    return gate_enter_slow(gate, stream, what, function);
 }
 
 /* Call this before the driver. `stream` is a handle that means the same in every form of a call: CU_STREAM_LEGACY or
@@ -153,11 +157,12 @@ __attribute__((always_inline)) static inline void gate_enter_async_copy(struct g
     gate_enter_for(gate, stream, GATE_SUBMITS | GATE_COPIES_ASYNC, NULL);
 }
 
-/* The same for the launch of one function. `overlaps`: as GATE_OVERLAPS says. Follow it with gate_leave_launch(). */
-__attribute__((always_inline)) static inline void gate_enter_launch(struct gate *gate, CUstream stream,
+/* The same for the launch of one function. `overlaps`: as GATE_OVERLAPS says. Follow it with gate_leave_launch(), unless it
+ * returns false: then the function is refused (gate_when_launched()). */
+__attribute__((always_inline)) static inline bool gate_enter_launch(struct gate *gate, CUstream stream,
                                                                     CUfunction function, bool overlaps)
 {
-    gate_enter_for(gate, stream, overlaps ? GATE_LAUNCHES | GATE_OVERLAPS : GATE_LAUNCHES, function);
+    return gate_enter_for(gate, stream, overlaps ? GATE_LAUNCHES | GATE_OVERLAPS : GATE_LAUNCHES, function);
 }
 
 __attribute__((always_inline)) static inline void gate_leave_from(struct gate *gate, CUstream stream,
@@ -210,6 +215,9 @@ void gate_load_end(struct gate *gate);
  * gate_names_end() must follow. */
 bool gate_names_begin(struct gate *gate, const void *caller);
 void gate_names_end(void);
+
+/* `may` is asked once for each function before its first launch; false: such launches are refused for lack of memory. */
+void gate_when_launched(bool (*may)(CUfunction function));
 
 /* `wait` waits until there may be room for what the driver takes inside a launch on the current context's GPU, more with each
  * attempt (from 0); false: there will be none. */

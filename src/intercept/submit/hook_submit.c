@@ -74,7 +74,7 @@ static inline CUresult ended(bool waits, CUstream stream, CUresult result)
     return waits && synchronous_is_in_use() ? synchronous_end(stream, result) : result;
 }
 
-#define PASSES(symbol, form, stream, waits, call, enter, leave, again, ...)                                  \
+#define PASSES(symbol, form, stream, waits, call, enters, leave, again, ...)                                 \
     CUresult symbol(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))                                      \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
@@ -85,7 +85,8 @@ static inline CUresult ended(bool waits, CUstream stream, CUresult result)
         CUresult result;                                                                                     \
         unsigned attempt = 0;                                                                                \
         do {                                                                                                 \
-            enter;                                                                                           \
+            if (__builtin_expect(!(enters), false))                                                          \
+                return CUDA_ERROR_OUT_OF_MEMORY;                                                             \
             result = call;                                                                                   \
             leave;                                                                                           \
         } while (again(result, to, attempt++));                                                              \
@@ -98,14 +99,14 @@ static inline CUresult ended(bool waits, CUstream stream, CUresult result)
 #define IF_FULL(result, to, attempt)                                                                         \
     (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) && gate_wait_for_room(to, attempt))
 #define SUBMITS(symbol, form, stream, ...)                                                                   \
-    PASSES(symbol, form, stream, WAITS_##stream, PLAINLY(symbol, __VA_ARGS__), gate_enter(gate, to),         \
+    PASSES(symbol, form, stream, WAITS_##stream, PLAINLY(symbol, __VA_ARGS__), (gate_enter(gate, to), true), \
            gate_leave(gate, to), ONCE, __VA_ARGS__)
 #define COPIES_SYNC(symbol, form, stream, ...)                                                               \
-    PASSES(symbol, form, stream, true, PLAINLY(symbol, __VA_ARGS__), gate_enter_sync_copy(gate, to),         \
+    PASSES(symbol, form, stream, true, PLAINLY(symbol, __VA_ARGS__), (gate_enter_sync_copy(gate, to), true), \
            gate_leave(gate, to), ONCE, __VA_ARGS__)
 #define COPIES_ASYNC(symbol, form, stream, ...)                                                              \
-    PASSES(symbol, form, stream, false, PLAINLY(symbol, __VA_ARGS__), gate_enter_async_copy(gate, to),       \
-           gate_leave_async_copy(gate, to), ONCE, __VA_ARGS__)
+    PASSES(symbol, form, stream, false, PLAINLY(symbol, __VA_ARGS__),                                        \
+           (gate_enter_async_copy(gate, to), true), gate_leave_async_copy(gate, to), ONCE, __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
     PASSES(symbol, form, stream, false, PLAINLY(symbol, __VA_ARGS__),                                        \
            gate_enter_launch(gate, to, FUNCTION_##function, OVERLAPS_##stream),                              \
@@ -120,6 +121,6 @@ static inline CUresult ended(bool waits, CUstream stream, CUresult result)
                                                                   : PLAINLY(symbol, __VA_ARGS__);            \
     }                                                                                                        \
     PASSES(symbol, form, stream, WAITS_##stream,                                                             \
-           JOIN(copy_by_, symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__))), gate_enter(gate, to),               \
+           JOIN(copy_by_, symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__))), (gate_enter(gate, to), true),       \
            gate_leave(gate, to), ONCE, __VA_ARGS__)
 #include "intercept/submit/submit.def"

@@ -6,7 +6,6 @@
 #include "intercept/memory/ahead.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/code_room.h"
-#include "intercept/memory/hooks/resident_threads.h"
 #include "intercept/resolve/real.h"
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
@@ -92,84 +91,3 @@ LOADS(cuLibraryLoadFromFile, library, unload_library,
        CUlibraryOption *options, void **values, unsigned int count),
       (library, path, jit, jit_values, jit_count, options, values, count))
 UNLOADS(cuLibraryUnload, (CUlibrary library), (library))
-
-/* --- Functions --------------------------------------------------------------------------------------
- *
- * With the first launch of a function, the driver takes local memory for every thread that can be resident. A function for which
- * that is more than the session's limit is refused when the program asks for it: a launch is too late, and too fast, to ask. */
-
-static CUresult answer_for_local(int local_bytes)
-{
-    struct charge charge;
-    CUdevice device;
-    uint64_t bytes;
-    if (local_bytes <= 0 || charge_place_current(&charge) != PLACE_ON_GPU ||
-        real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
-        __builtin_mul_overflow((uint64_t)local_bytes, resident_threads(device), &bytes))
-        return CUDA_SUCCESS;
-    const struct ledger_policy *policy = session_slot()->ledger.policy;
-    if (bytes <= atomic_load_explicit(&policy->gpus[charge.gpu].limit_bytes, memory_order_relaxed))
-        return CUDA_SUCCESS;
-    charge_say_refused(true, charge.gpu, bytes);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult answer_for_function(CUfunction function)
-{
-    int local_bytes = 0;
-    if (own_calls_depth || !real(cuFuncGetAttribute) ||
-        real(cuFuncGetAttribute)(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) != CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    return answer_for_local(local_bytes);
-}
-
-static CUresult answer_for_kernel(CUkernel kernel)
-{
-    int local_bytes = 0;
-    CUdevice device;
-    if (own_calls_depth || !real(cuKernelGetAttribute) || !real(cuCtxGetDevice) ||
-        real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
-        real(cuKernelGetAttribute)(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, kernel, device) !=
-            CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    return answer_for_local(local_bytes);
-}
-
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
-    real_needed(cuModuleGetFunction);
-    CUresult result = real(cuModuleGetFunction)(function, module, name);
-    return result == CUDA_SUCCESS && function ? answer_for_function(*function) : result;
-}
-
-CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
-{
-    real_needed(cuKernelGetFunction);
-    CUresult result = real(cuKernelGetFunction)(function, kernel);
-    return result == CUDA_SUCCESS && function ? answer_for_function(*function) : result;
-}
-
-CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
-{
-    real_needed(cuLibraryGetKernel);
-    CUresult result = real(cuLibraryGetKernel)(kernel, library, name);
-    return result == CUDA_SUCCESS && kernel ? answer_for_kernel(*kernel) : result;
-}
-
-CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
-{
-    real_needed(cuModuleEnumerateFunctions);
-    CUresult result = real(cuModuleEnumerateFunctions)(functions, count, module);
-    for (unsigned i = 0; functions && i < count && result == CUDA_SUCCESS && functions[i]; i++)
-        result = answer_for_function(functions[i]);
-    return result;
-}
-
-CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library)
-{
-    real_needed(cuLibraryEnumerateKernels);
-    CUresult result = real(cuLibraryEnumerateKernels)(kernels, count, library);
-    for (unsigned i = 0; kernels && i < count && result == CUDA_SUCCESS && kernels[i]; i++)
-        result = answer_for_kernel(kernels[i]);
-    return result;
-}
