@@ -215,6 +215,39 @@ static void a_first_launch_keeps_nobody_waiting_while_it_loads(void **state)
     gate_open(gate, GATE_FREE);
 }
 
+static unsigned asked;
+static bool may_launch_all_but_one(CUfunction function)
+{
+    asked++;
+    return function != FUNCTION;
+}
+
+/* A function is asked for once; one that is refused never comes to the driver, and its thread is not inside. */
+static void a_function_is_let_in_before_its_first_launch(void **state)
+{
+    CUfunction other = (CUfunction)(uintptr_t)0x6000;
+    (void)state;
+    asked = 0;
+    gate_when_launched(may_launch_all_but_one);
+    for (unsigned word = GATE_FREE; word <= GATE_PACED; word++) {
+        gate_forget_functions(gate);
+        gate_open(gate, (enum gate_state)word);
+        unsigned before = calls, asked_before = asked;
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(cuLaunchKernel(other, 1, 1, 1, 1, 1, 1, 0, STREAM(1), NULL, NULL), CUDA_SUCCESS);
+        assert_int_equal(asked - asked_before, 1);
+        for (unsigned i = 0; i < 3; i++)
+            assert_int_equal(cuLaunchKernel(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM(1), NULL, NULL),
+                             CUDA_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(asked - asked_before, 4);
+        assert_int_equal(calls - before, 3);
+        gate_close(gate);
+        assert_true(gate_is_left(gate));
+    }
+    gate_when_launched(NULL);
+    gate_open(gate, GATE_FREE);
+}
+
 static atomic_bool loads;
 static CUresult load(CUmodule *module, const void *image)
 {
@@ -696,6 +729,7 @@ int main(void)
         TEST(the_agent_wakes_for_a_thread_at_a_closed_gate_but_not_while_it_drains_or_holds_still),
         TEST(a_call_under_way_is_waited_for),
         TEST(a_first_launch_keeps_nobody_waiting_while_it_loads),
+        TEST(a_function_is_let_in_before_its_first_launch),
         TEST(nobody_asks_the_driver_while_a_module_is_loaded),
         TEST(the_daemon_is_told_of_a_closed_gate_before_code_is_loaded),
         TEST(what_is_done_does_not_keep_from_saying_when_the_rest_will_be),
