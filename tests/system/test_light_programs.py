@@ -1,5 +1,6 @@
 """Programs that do not keep the GPU busy all the time, under shares: beside the same programs without GPU Slice, at about the
 same time. What each got is the simulated GPU's own account."""
+import os
 import pathlib
 import re
 import subprocess
@@ -13,6 +14,8 @@ pytestmark = pytest.mark.usefixtures("before_others")
 SETTLE_MS, WINDOW_MS = 1500, 3000
 TRIES = 4  # the CPUs are shared with other tests, and a program that is not run submits nothing
 BACKLOG = ("kernel=400", "ahead=20")
+# Of what takes twice as long, because it is compared with the same without GPU Slice: all kinds, or one of each.
+KINDS = None if os.environ.get("GPUSLICE_TEST_LOADS") else 1
 
 
 class Load:
@@ -297,8 +300,8 @@ def test_a_maximum_holds_for_calls_that_differ_beside_a_light_program(together):
     assert tailed["gpu"] < 26 + 100 * (50 + 20) / WINDOW_MS, f"a point, and what was saved up: {tailed}"
 
 
-@pytest.mark.parametrize("words", [("kernel=100", "gap=100"), ("kernel=20", "gap=20"), ("kernel=300", "gap=300")],
-                         ids=["100us", "20us", "300us"])
+@pytest.mark.parametrize("words", [("kernel=100", "gap=100"), ("kernel=20", "gap=20"), ("kernel=300", "gap=300")][:KINDS],
+                         ids=["100us", "20us", "300us"][:KINDS])
 def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words):
     def try_once():
         without = sum(load["gpu"] for load in together([words] * 2))
@@ -307,7 +310,7 @@ def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words
     holds(try_once)
 
 
-@pytest.mark.parametrize("kernel", ["kernel=2", "kernel=5"])
+@pytest.mark.parametrize("kernel", ["kernel=2", "kernel=5"][:KINDS])
 def test_a_pair_of_launch_bound_programs_does_as_much_as_without_shares_where_calls_cost_more(together_on_h100, kernel):
     """Few of their calls are measured, and one that waited for the other's slice, as the first of a burst does, says little of
     how long the others did."""
@@ -331,7 +334,7 @@ def test_periodic_bursts_beside_a_backlog_are_as_soon_done_as_without_shares(tog
     holds(try_once)
 
 
-@pytest.mark.parametrize("kernel, gap, minimum", [("kernel=80", "gap=120", 50), ("kernel=25", "gap=60", 20)])
+@pytest.mark.parametrize("kernel, gap, minimum", [("kernel=80", "gap=120", 50), ("kernel=25", "gap=60", 20)][:KINDS])
 def test_short_kernels_beside_a_backlog_get_their_minimum(together_anyhow, kernel, gap, minimum):
     """A short one in each slice would be an eighth of their speed alone. Where events wait for slices, all wait alike for theirs."""
     shares = compute(f"{minimum}%..100%", f"{100 - minimum}%..100%")
