@@ -40,6 +40,7 @@ void driver_left_begin(struct daemon *daemon)
 struct look {
     uint64_t listed_bytes; /* by NVML for processes, and managed memory, which is charged and not listed */
     uint64_t rest_bytes;   /* that nobody has been told of yet */
+    uint64_t used_bytes;   /* of the card: more cannot be left, by one sample alone */
     bool has_any, is_open;
 };
 
@@ -77,6 +78,8 @@ static void take(struct daemon *daemon, struct session *session, unsigned policy
     uint64_t left = ledger_left_take(session->ledger.usage, policy_gpu, gpu->let_go_before);
     uint64_t most = left < look->rest_bytes ? left : look->rest_bytes;
     uint64_t now = lower(gpu, left, most);
+    if (now > look->used_bytes)
+        now = look->used_bytes;
     if (now != left)
         ledger_left_set(session->ledger.usage, policy_gpu, now);
     look->rest_bytes -= most;
@@ -103,7 +106,7 @@ static void set_usual(struct gpu *card, uint64_t unlisted_bytes, bool has_any)
 bool driver_left_take(struct daemon *daemon, unsigned gpu, uint64_t shown_bytes)
 {
     struct gpu *card = &daemon->gpus[gpu];
-    struct look look = {.listed_bytes = shown_bytes};
+    struct look look = {.listed_bytes = shown_bytes, .used_bytes = card->used_bytes};
     each_on(daemon, gpu, add_hidden, &look);
     uint64_t unlisted = card->used_bytes > look.listed_bytes ? card->used_bytes - look.listed_bytes : 0;
     set_usual(card, unlisted, look.has_any);

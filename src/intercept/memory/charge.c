@@ -14,7 +14,7 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-#define LOOKS_NS UINT64_C(1000000000) /* driver_left.c: three samples */
+#define LOOKS_NS UINT64_C(6000000000) /* driver_left.c: three samples, where NVML is slow */
 
 __thread struct ledger_slot *charge_moved;
 
@@ -221,23 +221,33 @@ bool charge_relieve(uint32_t gpu, uint64_t bytes)
 }
 
 /* What this process has just let go of counts until the daemon has looked at the card a few times, though it is gone as a rule.
- * So wait for that, a second at most. */
+ * So wait for that, some seconds at most. */
 static bool reserve_once_seen_gone(uint32_t gpu, uint64_t bytes)
 {
     const struct ledger *ledger = &session_slot()->ledger;
     uint64_t let_go_ns = atomic_load_explicit(&memory_area()->let_go_ns, memory_order_relaxed);
     uint64_t limit_bytes = atomic_load_explicit(&ledger->policy->gpus[gpu].limit_bytes, memory_order_relaxed);
     uint64_t left = ledger_left(ledger->usage, gpu), now = left;
-    bool fits = false;
+    bool fits = false, is_moving = charge_moved;
     if (!let_go_ns || bytes > limit_bytes)
         return false;
     /* The slot rests meanwhile, so that samples can tell. */
+    charge_end_move();
     while (!fits && left && monotonic_ns() - let_go_ns < LOOKS_NS) {
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         now = ledger_left(ledger->usage, gpu);
-        fits = now < left && ledger_reserve(session_slot(), gpu, bytes);
+        if (now < left) {
+            charge_begin_move();
+            fits = ledger_reserve(session_slot(), gpu, bytes);
+            if (!fits)
+                charge_end_move();
+        }
         left = now;
     }
+    if (is_moving)
+        charge_begin_move();
+    else
+        charge_end_move();
     return fits;
 }
 
