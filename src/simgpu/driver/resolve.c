@@ -1,5 +1,4 @@
 /* resolve.c - cuGetProcAddress, and what the library exports: every row of the table has an address here. */
-#include <dlfcn.h>
 #include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,14 +53,27 @@ struct hidden {
     uintptr_t first, end;
 };
 
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+
+/* What an entry of the dynamic section points to. glibc has added where the library is loaded to most of them. */
+static uintptr_t of_dynamic(ElfW(Sxword) tag)
+{
+    uintptr_t base = (uintptr_t)__ehdr_start;
+    for (const ElfW(Dyn) *entry = _DYNAMIC; entry->d_tag != DT_NULL; entry++)
+        if (entry->d_tag == tag)
+            return entry->d_un.d_ptr < base ? base + entry->d_un.d_ptr : entry->d_un.d_ptr;
+    return 0;
+}
+
+/* The linker puts the strings of the symbol table right behind it. */
 static void find_hidden(struct hidden *hidden)
 {
     int newest = cuda_release()->number;
-    for (int row = 0; row < CUDA_ENTRY_COUNT; row++) {
-        Dl_info info;
-        ElfW(Sym) *symbol = NULL;
-        if (cuda_entries[row].since <= newest ||
-            !dladdr1((void *)addresses[row], &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol)
+    const char *names = (const char *)of_dynamic(DT_STRTAB);
+    ElfW(Sym) *symbol = (ElfW(Sym) *)of_dynamic(DT_SYMTAB);
+    for (; symbol && (uintptr_t)(symbol + 1) <= (uintptr_t)names; symbol++) {
+        int row = symbol->st_shndx != SHN_UNDEF ? cuda_entry_find(names + symbol->st_name) : -1;
+        if (row < 0 || cuda_entries[row].since <= newest || hidden->count == CUDA_ENTRY_COUNT)
             continue;
         uintptr_t at = (uintptr_t)symbol;
         hidden->symbols[hidden->count++] = symbol;
