@@ -17,8 +17,8 @@ HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST = range(1, 6)
 AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
 FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL, STALLS, STEP, WAITS = (1 << n for n in range(9))  # flags of a lease
 COMPANY, MEASURE, WORKS = 1 << 10, 1 << 11, 1 << 13
-WAITED, MOVED, NEED = 20, 19, 21
-AWAY, WAITS_FOR_MEMORY, HAS_NO_WORK = 1, 2, 4  # flags of MOVED
+WAITED, MOVED, NEED, ARENA = 20, 19, 21, 16
+AWAY, WAITS_FOR_MEMORY, HAS_NO_WORK, LEAVES_IN_STEPS = 1, 2, 4, 32  # flags of MOVED
 STAYS = (pathlib.Path(__file__).parents[2] / "src/wire/stays.def").read_text().count("\nSTAYS(")  # rows
 DRAINED, IDLE, UNDRAINED = 1, 2, 3  # outcomes
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
@@ -204,6 +204,15 @@ class Agent:
             return kind, lease, flags
         assert kind == REVOKE, kind
         return kind, *struct.unpack("<QQ", data[8:])
+
+    def receive_chunk(self, timeout_s=20):
+        """A descriptor of the next chunk of host memory that comes, and its size. Other messages before it are dropped."""
+        self.socket.settimeout(timeout_s)
+        while True:
+            data, fds, _, _ = socket.recv_fds(self.socket, 4096, 1)
+            assert data, "the daemon closed the connection"
+            if struct.unpack_from("<IHH", data)[2] == ARENA:
+                return fds[0], struct.unpack("<Q", data[8:])[0]
 
     def is_told_nothing(self, for_s):
         """Whether no message comes for so long."""

@@ -1,10 +1,16 @@
 """Host memory for what leaves the card: made ahead of need, within bounds, given back where others need it; and what leaves does not
 wait for all of it."""
+import contextlib
+import mmap
+import os
 import pathlib
 import signal
+import socket
+import time
 
 import pytest
 
+from attach_client import LEAVES_IN_STEPS, Agent, Client
 from conftest import MIB, wait_for
 from moved import resume, suspend
 from test_moves import WORKS, memory_cgroup, run_movable  # noqa: F401 # a fixture
@@ -163,3 +169,81 @@ def cgroup_of(pid):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
             return root, *names
     raise AssertionError("it has no memory cgroup of its own")
+
+
+def begin_to_lie(daemon, session):
+    """A process with an agent that says that it has so much on the card as one chunk holds."""
+    client = Client(daemon.attach_socket).attach(session)
+    agent = Agent(daemon.attach_socket, client, session)
+    agent.tell_memory(CHUNK, flags=LEAVES_IN_STEPS)
+    return client, agent
+
+
+def ask_for_chunk(daemon, session, agent):
+    """(descriptor, size) of the next chunk, or None where the session may have no more; and what was answered. What the agent said
+    before may be heard after the request: then it is asked again."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        status, answer = daemon.request("POST", f"/v1/sessions/{session}/suspend")
+        if status == 409:
+            return None, answer
+        with contextlib.suppress(TimeoutError):
+            return agent.receive_chunk(0.2), answer
+    raise AssertionError("neither a chunk nor a refusal came")
+
+
+def test_what_a_process_says_that_it_gave_back_counts_until_nobody_has_it(daemon):
+    """It keeps a mapping of one chunk after the other, or a descriptor, and touches it again."""
+    daemon.cli("create", "--name", "liar", "--memory", "350MiB", "--oversubscribe", "--host-memory", "128MiB")
+    session = daemon.session("liar")["session_id"]
+    client, agent = begin_to_lie(daemon, session)
+    kept, mapped = [], []
+    while len(kept) + len(mapped) < 8:
+        chunk, answer = ask_for_chunk(daemon, session, agent)
+        if not chunk:
+            break
+        fd, size = chunk
+        agent.tell_memory(CHUNK, arena_bytes=size, flags=LEAVES_IN_STEPS)
+        agent.tell_memory(CHUNK, flags=LEAVES_IN_STEPS)
+        daemon.request("POST", f"/v1/sessions/{session}/resume")
+        if kept:
+            mapped.append(mmap.mmap(fd, size))
+            os.close(fd)
+        else:
+            kept.append(fd)
+    assert not chunk and answer["error"]["code"] == "ERR_HOST_MEMORY" and (len(kept), len(mapped)) == (1, 1)
+    assert host_bytes(daemon, "liar") == 2 * CHUNK
+    mapped.pop().close()
+    wait_for(lambda: host_bytes(daemon, "liar") == CHUNK, "the mapped chunk to be seen as gone")
+    os.close(kept.pop())
+    wait_for(lambda: host_bytes(daemon, "liar") == 0, "the other chunk to be seen as gone")
+    client.close()
+
+
+def test_what_a_process_passed_on_before_it_died_is_no_memory_any_more(daemon):
+    daemon.cli("create", "--name", "liar", "--memory", "350MiB", "--oversubscribe")
+    session = daemon.session("liar")["session_id"]
+    ours, theirs = socket.socketpair()
+    ours.settimeout(20)
+    child = os.fork()
+    if child == 0:
+        try:
+            _, agent = begin_to_lie(daemon, session)
+            socket.send_fds(theirs, [b"!"], [agent.receive_chunk()[0]])
+            theirs.recv(1)  # until it is killed
+        finally:
+            os._exit(1)
+    try:
+        theirs.close()
+        wait_for(lambda: daemon.session("liar")["processes"], "the process to attach")
+        assert daemon.request("POST", f"/v1/sessions/{session}/suspend")[0] < 300
+        fd = socket.recv_fds(ours, 1, 1)[1][0]
+        assert os.fstat(fd).st_blocks * 512 == CHUNK
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    wait_for(lambda: os.fstat(fd).st_blocks == 0, "its memory to be freed")
+    with pytest.raises(PermissionError):
+        os.posix_fallocate(fd, 0, CHUNK)
+    assert host_bytes(daemon, "liar") == 0
+    os.close(fd)

@@ -493,7 +493,7 @@ def test_host_memory_of_a_process_whose_ledger_was_lost_counts_on(daemon, start)
 
 
 def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
-    """The daemon keeps no descriptor of it, so nothing is left when the process is killed."""
+    """The daemon keeps a descriptor by which it frees it, and no mapping; nothing is left when the process is killed."""
     def arenas(pid):
         found = []
         for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
@@ -504,10 +504,11 @@ def test_host_memory_is_the_process_s_alone_and_goes_with_it(daemon, start):
     movable = start(10, 8 * MIB, "--name", "a", "--memory", "300MiB")
     suspend(daemon, "a")
     assert daemon.session("a")["host_memory_bytes"] >= 64 * MIB
-    assert arenas(daemon.process.pid) == []
-    assert "gpuslice-arena" in open(f"/proc/{movable.process.pid}/maps").read()
+    assert len(arenas(daemon.process.pid)) == 1 and "gpuslice-arena" not in open(f"/proc/{daemon.process.pid}/maps").read()
+    assert arenas(movable.process.pid) == [] and "gpuslice-arena" in open(f"/proc/{movable.process.pid}/maps").read()
     movable.process.kill()
     wait_for(lambda: daemon.request("GET", "/v1/sessions/a")[0] == 404, "the session to end")
+    wait_for(lambda: arenas(daemon.process.pid) == [], "its host memory to be freed")
 
 
 def test_sessions_that_do_not_fit_together_take_turns(narrow, reap):

@@ -30,6 +30,7 @@ static const struct {
     [USER_RUNNER] = {1, UINT_MAX, UINT_MAX, NULL, NULL},
     [USER_OWN_SOCKET] = {1, UINT_MAX, UINT_MAX, NULL, NULL},
     [USER_QUEUED] = {1, USER_QUEUED_MAX, UINT_MAX, "sessions that wait in the queue", "release some"},
+    [USER_CHUNK] = {1, UINT_MAX, UINT_MAX, NULL, NULL},
 };
 
 static unsigned descriptors_of(const struct user *user)

@@ -19,6 +19,7 @@ enum user_holding {
     USER_RUNNER,     /* a session that ends with the process that made it */
     USER_OWN_SOCKET, /* a session's own socket */
     USER_QUEUED,     /* a session that waits in the queue, and the process that asked for it */
+    USER_CHUNK,      /* a chunk of host memory that a process has (residency/moves_chunks.c) */
     USER_USES
 };
 

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "base/host_nodes.h"
@@ -238,9 +240,47 @@ static void look(struct arena_work *work)
     ((struct look_job *)work)->is_short = room_bytes_now(sysfs_of(work->daemon), false) == 0;
 }
 
+/* --- Ending, in the helper ------------------------------------------------------------------------- */
+
+struct end_job {
+    struct arena_work work;
+    SLIST_ENTRY(end_job) next;
+    int own_fd;
+};
+
+/* The chunks that are to be freed. */
+static struct {
+    pthread_mutex_t lock;
+    SLIST_HEAD(, end_job) jobs; /* under the lock */
+} endings = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct end_job *take_ending(void)
+{
+    pthread_mutex_lock(&endings.lock);
+    struct end_job *job = SLIST_FIRST(&endings.jobs);
+    if (job)
+        SLIST_REMOVE_HEAD(&endings.jobs, next);
+    pthread_mutex_unlock(&endings.lock);
+    return job;
+}
+
+/* Before any other job, whoever's turn it is: that may need the memory. */
+static void end_chunks(void)
+{
+    struct end_job *job;
+    while ((job = take_ending()))
+        chunk_end(job->own_fd);
+}
+
+static void do_nothing_more(struct arena_work *work)
+{
+    (void)work;
+}
+
 static void run_jobs(struct worker_job *first, void *context)
 {
     (void)context;
+    end_chunks();
     for (struct worker_job *at = first; at; at = at->next) {
         struct arena_work *work = (struct arena_work *)at;
         work->run(work);
@@ -281,6 +321,27 @@ void arena_make(struct daemon *daemon, const struct arena_wish *wish, arena_made
         .argument = argument,
         .fd = -1};
     snprintf(job->pci_address, sizeof(job->pci_address), "%s", wish->pci_address);
+    worker_submit(daemon->arena, &job->work.job);
+}
+
+static void on_ended(struct worker_job *job)
+{
+    free(job);
+}
+
+void arena_end_chunk(struct daemon *daemon, int own_fd, uint64_t payer)
+{
+    struct end_job *job = daemon->arena ? calloc(1, sizeof(*job)) : NULL;
+    if (!job) {
+        chunk_end(own_fd);
+        return;
+    }
+    *job = (struct end_job){
+        .work = {.job = {.done = on_ended, .payer = payer}, .run = do_nothing_more, .daemon = daemon},
+        .own_fd = own_fd};
+    pthread_mutex_lock(&endings.lock);
+    SLIST_INSERT_HEAD(&endings.jobs, job, next);
+    pthread_mutex_unlock(&endings.lock);
     worker_submit(daemon->arena, &job->work.job);
 }
 

@@ -1,8 +1,8 @@
 /* arena.h - host memory for GPU memory that leaves the card, chunk by chunk.
  *
  * chunk   a sealed memfd whose pages are all allocated and zero. A helper thread makes it, one process gets it, and no
- *         other process gets it after that. The kernel charges it to the daemon's memory cgroup, and frees it when its
- *         process has gone
+ *         other process gets it after that. The kernel charges it to the daemon's memory cgroup. The daemon keeps a
+ *         descriptor of it, and has it freed when its process has gone, or when nobody has it any more (moves_chunks.c)
  *
  * Before each chunk the helper checks that the machine and the cgroup have that much to spare. It does not make a chunk
  * that would take memory away from others. A chunk that is made ahead of need must leave them more, and is made by one
@@ -37,6 +37,9 @@ struct arena_wish {
     const char *pci_address;
 };
 void arena_make(struct daemon *daemon, const struct arena_wish *wish, arena_made *made, void *argument);
+
+/* Have the helper free the chunk, before it makes another. `own_fd`, of chunk_keep(), is taken over. */
+void arena_end_chunk(struct daemon *daemon, int own_fd, uint64_t payer);
 
 /* Find out whether the machine and the cgroup still have something to spare. `looked` is called in the loop's thread.
  * False: out of memory, and it is not called. */

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -12,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/host_nodes.h"
+#include "daemon/loop/log.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
@@ -137,7 +140,43 @@ int chunk_make(uint64_t bytes, const char *sysfs, int numa_node, unsigned most_t
 {
     cleanup_close int fd = make_file();
     int result = fd < 0 ? -errno : fill(fd, bytes, sysfs, numa_node, most_threads);
-    if (result == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+    if (result == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL) < 0)
         result = -errno;
-    return result < 0 ? result : steal_fd(&fd);
+    /* The kernel does not count what memfd_create() opened among the files that are open for writing. */
+    return result < 0 ? result : chunk_keep(fd);
+}
+
+/* --- The daemon's own descriptor ------------------------------------------------------------------- */
+
+int chunk_keep(int fd)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int own_fd = open(path, O_RDWR | O_CLOEXEC);
+    return own_fd < 0 ? -errno : own_fd;
+}
+
+/* The kernel gives a write lease to who has the file's only open description, which mappings and messages hold as well
+ * (fcntl(2)). Who opens the file after that waits, and the daemon is sent a signal: one that it does not notice. */
+bool chunk_is_unused(int own_fd)
+{
+    static bool said;
+    fcntl(own_fd, F_SETSIG, SIGURG);
+    if (fcntl(own_fd, F_SETLEASE, F_WRLCK) == 0)
+        return true;
+    if (errno != EAGAIN && !said) {
+        said = true;
+        log_warning(
+            "the kernel does not tell who has host memory that was given out (%s): it counts until its "
+            "process ends; set fs.leases-enable = 1",
+            strerror(errno));
+    }
+    return false;
+}
+
+void chunk_end(int own_fd)
+{
+    while (ftruncate(own_fd, 0) < 0 && errno == EINTR)
+        continue;
+    close(own_fd);
 }

@@ -76,6 +76,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     if (more)
         moves_set_timer(moves);
     moves_look_ahead(moves->daemon);
+    moves_look_at_chunks(moves);
     return 0;
 }
 
@@ -90,8 +91,10 @@ static void take(void *context, const struct change *change)
     struct session *session = change->session;
     switch (change->kind) {
     case CHANGE_PROCESS_GONE:
-        if (change->process->move)
+        if (change->process->move) {
+            moves_end_chunks(change->process);
             moves_set_given(change->process, 0);
+        }
         free(change->process->move);
         change->process->move = NULL;
         moves_advance(session);
@@ -299,6 +302,7 @@ void moves_stop(struct daemon *daemon)
     sd_event_source_disable_unref(daemon->moves->timer);
     soon_free(daemon->moves->soon);
     moves_checkpoint_stop(daemon);
+    moves_forget_chunks(daemon);
     free(daemon->moves);
     daemon->moves = NULL;
 }

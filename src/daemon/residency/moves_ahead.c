@@ -77,7 +77,7 @@ static bool takes_ahead(const struct process *process, uint64_t now)
 static struct ahead_host host_of(const struct daemon *daemon)
 {
     struct ahead_host host = {.is_allowed = daemon->config.daemon.host_memory_ahead,
-                              .given_bytes = daemon->moves->given_bytes,
+                              .given_bytes = moves_all_arena_bytes(daemon->moves),
                               .bound_bytes = arena_bound_bytes(daemon),
                               .chunk_bytes = ARENA_CHUNK_SMALL};
     return host;

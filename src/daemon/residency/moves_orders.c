@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/user_time.h"
 #include "daemon/process/driver_line.h"
@@ -132,8 +133,15 @@ static void lack(struct process *process, uint64_t bytes, const char *why)
 static void send_chunk(struct process *process, int fd, uint64_t bytes)
 {
     struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
-    if (!agents_send(process, &message, fd))
+    struct held_chunk *chunk = moves_keep_chunk(process, fd, bytes);
+    if (!chunk) {
+        lack(process, bytes, "the daemon has no descriptor or no memory left for host memory");
         return;
+    }
+    if (!agents_send(process, &message, fd)) {
+        moves_drop_chunk(chunk);
+        return;
+    }
     moves_note_chunk(process, bytes);
     process->move->has_new_room = true;
 }
@@ -171,7 +179,8 @@ static const char *pci_address_of(const struct session *session)
 static bool make_chunk(struct process *process, uint64_t bytes, bool is_ahead, struct error *error)
 {
     struct session *session = process->session;
-    if (moves_check_bounds(session, bytes, 0, 0, error) < 0)
+    if (moves_check_bounds(session, bytes, 0, 0, error) < 0 ||
+        user_check(session->daemon, session->owner, USER_CHUNK, error) < 0)
         return false;
     struct chunk_wish *wish = calloc(1, sizeof(*wish));
     if (!wish) {

@@ -2,6 +2,7 @@
  *
  * moves_sums        adds up what is where, by what processes said last, and how much host memory a session may have
  * moves_ahead       has host memory made before it is needed, and taken back where others need it
+ * moves_chunks      knows who has which chunk of host memory, whatever processes say
  * moves_progress    tells a move that goes on from one that stands still
  * moves_lessons     remembers that a card has less room than it seems (moves_lessons.h)
  * moves_orders      tells processes what to do, and works out the state that their session comes to
@@ -17,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
@@ -39,12 +41,19 @@ struct process;
 /* How often the daemon checks what no message tells it, while anything moves or waits. */
 #define MOVES_TICK_USEC UINT64_C(100000)
 
+struct held_chunk;
+LIST_HEAD(held_chunks, held_chunk); /* moves_chunks.c */
+
 /* What one process says of its memory, and was told to do. */
 struct process_move {
     struct wire_moved now; /* within what it can have: a process may say anything */
     uint64_t
         given_bytes; /* arena it was given, counting chunks that it has not confirmed yet (moves_set_given()) */
-    uint64_t sent_bytes;   /* chunks that it was sent and has not given back: it has no more arena */
+    uint64_t sent_bytes; /* chunks that it was sent and has not given back: it has no more arena */
+    /* What it has from an earlier daemon, as it says. What this daemon sent is in `chunks`, latest first, until
+     * nobody has it any more, whatever the process says; what of that is not in `given_bytes`. */
+    uint64_t earlier_bytes, chunk_bytes, kept_bytes;
+    struct held_chunks chunks;
     uint64_t order;        /* the order that it has not answered yet; 0: none */
     uint64_t order_usec;   /* when it was given */
     bool is_eviction;      /* that order is to leave */
@@ -101,13 +110,14 @@ struct move {
     bool is_told_away;                 /* that it left was reported, and not yet that it is back */
     /* For each GPU of the policy: what seemed to be left there when the session was last told that there is room. */
     int64_t seemed_left[LEDGER_GPUS];
-    unsigned misses;    /* how often there seemed to be room, and the card had none */
-    bool is_wasteful;   /* it was given room when it last asked for some, and used none of it */
-    bool is_taken_idle; /* it should leave only if it has no work */
-    bool has_moved;     /* some of it has left since it was last resident */
-    uint64_t vain_usec; /* since when it waits for room that nobody can make; 0: it does not */
-    bool is_short;      /* `failure` says that it cannot come back for want of room */
-    uint64_t due_usec;  /* if it waits: when it should be there, estimated; 0: not known */
+    unsigned misses;     /* how often there seemed to be room, and the card had none */
+    bool is_wasteful;    /* it was given room when it last asked for some, and used none of it */
+    bool is_taken_idle;  /* it should leave only if it has no work */
+    bool has_moved;      /* some of it has left since it was last resident */
+    uint64_t vain_usec;  /* since when it waits for room that nobody can make; 0: it does not */
+    uint64_t left_bytes; /* moves_chunks.c: host memory of processes that left it, which others still have */
+    bool is_short;       /* `failure` says that it cannot come back for want of room */
+    uint64_t due_usec;   /* if it waits: when it should be there, estimated; 0: not known */
     char failure[MOVES_FAILURE_TEXT];
 };
 
@@ -116,7 +126,14 @@ struct moves {
     struct observer observer;
     sd_event_source *timer;
     uint64_t last_order;
-    uint64_t given_bytes;      /* arena that all processes were given */
+    uint64_t given_bytes; /* arena that all processes were given */
+    /* moves_chunks.c: what processes keep beside that, whatever they say; and chunks of processes that have gone or left their
+     * session, which others have still. */
+    uint64_t kept_bytes, left_bytes;
+    struct held_chunks left_chunks;
+    struct held_chunk *left_next; /* the next of these to look at; NULL: the first */
+    uint64_t chunks_looked_usec;
+    bool chunks_are_doubtful;  /* there is something to look at */
     uint64_t bytes_per_second; /* how fast moves are, smoothed */
     uint64_t turn_ns;          /* 0: chosen by how long moving takes */
     uint64_t decided_usec;     /* when it was last decided who comes */
@@ -163,8 +180,9 @@ void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS
 uint64_t moves_stay_bytes(const struct session *session);
 /* Where the session's memory is at this moment. */
 void moves_look(const struct session *session, struct moves_memory *memory);
-/* Host memory that a session has been given. */
+/* Host memory that a session has been given, and that all have; with what was not given back, whatever they say. */
 uint64_t moves_arena_bytes(const struct session *session);
+uint64_t moves_all_arena_bytes(const struct moves *moves);
 /* The bytes of the chunks for all that it still lacks. */
 uint64_t moves_chunk_bytes(const struct session *session);
 /* Whether the session may have `bytes` more of host memory when all sessions have given back `back_bytes`, and those of
@@ -247,6 +265,25 @@ void moves_look_ahead(struct daemon *daemon);
 bool moves_take_back(const struct session *session, uint64_t bytes);
 /* How much other sessions could give back; with `by_owner`, those of the session's owner. */
 uint64_t moves_given_back(const struct session *session, bool by_owner);
+
+/* --- moves_chunks.c -------------------------------------------------------------------------------- */
+
+/* A chunk is about to be sent to the process: keep it by a descriptor of our own. NULL: there is none, or no memory. */
+struct held_chunk *moves_keep_chunk(struct process *process, int fd, uint64_t bytes);
+/* It was not sent after all. */
+void moves_drop_chunk(struct held_chunk *chunk);
+/* What the process was given has changed: count what it has beside that. */
+void moves_count_kept(struct process *process);
+/* The process says that it gave so much back: see what nobody has any more. */
+void moves_take_chunks(struct process *process, uint64_t back_bytes);
+/* The process has gone, or leaves its session: what it had ends with it. */
+void moves_end_chunks(struct process *process);
+/* Call as time passes: see what nobody has any more of what was given back, or was passed on. */
+void moves_look_at_chunks(struct moves *moves);
+/* What processes of the owner's sessions left and others still have, of sessions that have ended too. */
+uint64_t moves_left_by_owner(const struct moves *moves, uid_t owner);
+/* When the daemon ends: programs go on with what they have. */
+void moves_forget_chunks(struct daemon *daemon);
 
 /* --- moves_room.c ---------------------------------------------------------------------------------- */
 

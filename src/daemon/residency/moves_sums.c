@@ -158,12 +158,22 @@ void moves_look(const struct session *session, struct moves_memory *memory)
     moves_fit(memory, used);
 }
 
-uint64_t moves_arena_bytes(const struct session *session)
+static uint64_t arena_of_processes(const struct session *session)
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)
-        sum += process->move ? process->move->given_bytes : 0;
+        sum += process->move ? process->move->given_bytes + process->move->kept_bytes : 0;
     return sum;
+}
+
+uint64_t moves_arena_bytes(const struct session *session)
+{
+    return arena_of_processes(session) + (session->move ? session->move->left_bytes : 0);
+}
+
+uint64_t moves_all_arena_bytes(const struct moves *moves)
+{
+    return moves->given_bytes + moves->kept_bytes + moves->left_bytes;
 }
 
 void moves_set_given(struct process *process, uint64_t bytes)
@@ -171,6 +181,7 @@ void moves_set_given(struct process *process, uint64_t bytes)
     struct moves *moves = process->session->daemon->moves;
     moves->given_bytes += bytes - process->move->given_bytes;
     process->move->given_bytes = bytes;
+    moves_count_kept(process);
 }
 
 void moves_note_chunk(struct process *process, uint64_t bytes)
@@ -197,9 +208,9 @@ uint64_t moves_chunk_bytes(const struct session *session)
 
 static uint64_t arena_of_owner(const struct daemon *daemon, uid_t owner)
 {
-    uint64_t sum = 0;
+    uint64_t sum = moves_left_by_owner(daemon->moves, owner);
     for (const struct session *session = daemon->sessions; session; session = session->next)
-        sum += session->owner == owner ? moves_arena_bytes(session) : 0;
+        sum += session->owner == owner ? arena_of_processes(session) : 0;
     return sum;
 }
 
@@ -235,7 +246,7 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
 {
     const struct daemon *daemon = session->daemon;
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
-    uint64_t own = moves_arena_bytes(session), all = daemon->moves->given_bytes,
+    uint64_t own = moves_arena_bytes(session), all = moves_all_arena_bytes(daemon->moves),
              most = arena_bound_bytes(daemon);
     if (session->host_memory_bytes && own + bytes > session->host_memory_bytes)
         return error_set(

@@ -158,7 +158,7 @@ static void believe_first(struct process *process, const struct wire_moved *move
 {
     uint64_t most = moves_most_of_process(process->session);
     if (!process->attached_usec || process->start_ticks < process->session->lost_ledger_ticks)
-        process->move->sent_bytes =
+        process->move->sent_bytes = process->move->earlier_bytes =
             moves_at_most(moved->arena_bytes, most + most / ARENA_MORE_PART + ARENA_MORE_BYTES);
 }
 
@@ -189,7 +189,9 @@ static void take_arena(struct process *process, uint64_t before_bytes)
     uint64_t arena = move->now.arena_bytes, gone = before_bytes > arena ? before_bytes - arena : 0,
              given = move->given_bytes - gone; /* chunks on their way to it still arrive */
     move->sent_bytes -= gone;
+    move->earlier_bytes = moves_at_most(move->earlier_bytes, arena); /* the latest goes back first */
     moves_set_given(process, arena > given ? arena : given);
+    moves_take_chunks(process, gone);
 }
 
 static void take_moved(struct process *process, const struct wire_moved *moved)

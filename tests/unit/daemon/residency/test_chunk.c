@@ -8,12 +8,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../base/fake_nodes.h"
@@ -42,9 +45,9 @@ static void a_chunk_is_there_zero_and_sealed(void **state)
         assert_int_equal(fstat(fd, &status), 0);
         assert_int_equal(status.st_size, BYTES);
         assert_true((uint64_t)status.st_blocks * 512 >= BYTES);
-        assert_int_equal(ftruncate(fd, 0), -1);
+        assert_int_equal(ftruncate(fd, 2 * BYTES), -1);
         assert_int_equal(fcntl(fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
-                         F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+                         F_SEAL_GROW | F_SEAL_SEAL);
         unsigned char *pages = map(fd);
         for (uint64_t at = 0; at < BYTES; at++)
             assert_int_equal(pages[at], 0);
@@ -116,6 +119,132 @@ static void what_the_machine_does_not_have_is_said(void **state)
     assert_true(chunk_make(UINT64_MAX / 2 / 4096 * 4096, "/sys", -1, 1) < 0);
 }
 
+/* A chunk, by a descriptor for a process and the daemon's own. */
+static void make_two(int *fd, int *own_fd)
+{
+    *fd = chunk_make(BYTES, "/sys", -1, 1);
+    *own_fd = chunk_keep(*fd);
+    assert_true(*fd >= 0 && *own_fd >= 0);
+    assert_false(chunk_is_unused(*own_fd));
+}
+
+/* On its way to somebody who has not received it yet. */
+static void post(int socket, int fd)
+{
+    char byte = 0;
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } control = {{0}};
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &fd, sizeof(fd));
+    assert_int_equal(sendmsg(socket, &message, 0), 1);
+}
+
+static int open_again(int fd, int flags)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    int again = open(path, flags | O_CLOEXEC);
+    assert_true(again >= 0);
+    return again;
+}
+
+static void a_chunk_is_used_as_long_as_anybody_has_it_in_any_way(void **state)
+{
+    int fd, own_fd, sockets[2], told[2];
+    char byte;
+    make_two(&fd, &own_fd);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+    assert_int_equal(pipe(told), 0);
+    int reader = open_again(fd, O_RDONLY);
+    unsigned char *pages = map(fd);
+    pid_t child = fork();
+    if (child == 0) { /* it has all of them until it is told to end */
+        close(told[1]);
+        _exit(read(told[0], &byte, 1) != 0);
+    }
+    post(sockets[0], fd);
+    close(fd);
+    assert_false(chunk_is_unused(own_fd));
+    munmap(pages, BYTES);
+    close(reader);
+    close(sockets[1]);
+    close(sockets[0]);
+    assert_false(chunk_is_unused(own_fd));
+    close(told[1]);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(chunk_is_unused(own_fd));
+    chunk_end(own_fd);
+}
+
+/* One thing at a time is enough to have it. */
+static void each_way_to_have_a_chunk_counts(void **state)
+{
+    for (unsigned way = 0; way < 5; way++) {
+        int fd, own_fd, sockets[2], copy = -1;
+        void *pages = NULL;
+        make_two(&fd, &own_fd);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets), 0);
+        if (way == 0)
+            copy = dup(fd);
+        else if (way == 1)
+            copy = open_again(fd, O_RDONLY);
+        else if (way == 2)
+            pages = map(fd);
+        else if (way == 3)
+            pages = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
+        else
+            post(sockets[0], fd);
+        close(fd);
+        assert_false(chunk_is_unused(own_fd));
+        close(copy);
+        if (pages)
+            munmap(pages, BYTES);
+        close(sockets[0]);
+        close(sockets[1]);
+        assert_true(chunk_is_unused(own_fd));
+        chunk_end(own_fd);
+    }
+}
+
+/* A path alone holds nothing, and opens nothing any more. */
+static void a_chunk_that_has_ended_has_no_memory_for_anybody(void **state)
+{
+    int fd, own_fd;
+    struct stat status;
+    make_two(&fd, &own_fd);
+    unsigned char *pages = map(fd);
+    int path = open_again(fd, O_PATH);
+    chunk_end(own_fd);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGBUS, SIG_DFL);
+        pages[0] = 1;
+        _exit(0);
+    }
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGBUS);
+    int again = open_again(path, O_RDWR);
+    assert_int_equal(ftruncate(again, BYTES), -1);
+    assert_int_equal(fallocate(again, 0, 0, BYTES), -1);
+    assert_int_equal(fallocate(again, FALLOC_FL_KEEP_SIZE, 0, BYTES), -1);
+    assert_int_equal(write(again, "x", 1), -1);
+    assert_int_equal(fstat(again, &status), 0);
+    assert_int_equal(status.st_size + status.st_blocks, 0);
+    munmap(pages, BYTES);
+    close(again);
+    close(path);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +253,9 @@ int main(void)
         cmocka_unit_test(a_chunk_is_made_near_the_node_that_is_asked_for),
         cmocka_unit_test(a_chunk_is_bound_to_nodes_with_cpus),
         cmocka_unit_test(what_the_machine_does_not_have_is_said),
+        cmocka_unit_test(a_chunk_is_used_as_long_as_anybody_has_it_in_any_way),
+        cmocka_unit_test(each_way_to_have_a_chunk_counts),
+        cmocka_unit_test(a_chunk_that_has_ended_has_no_memory_for_anybody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

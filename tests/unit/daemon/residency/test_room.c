@@ -1,12 +1,15 @@
 /* Programs that wait for room on the card, in time that the test holds. What their processes are told is caught. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -79,6 +82,29 @@ void __wrap_arena_make(struct daemon *daemon, const struct arena_wish *wish, are
     chunk.bytes = wish->bytes;
 }
 
+/* Chunks that were sent: whether somebody has them still, whatever processes say, and how many have been freed. */
+static bool chunks_are_used;
+static unsigned chunks_ended;
+
+int __wrap_chunk_keep(int fd);
+int __wrap_chunk_keep(int fd)
+{
+    return open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
+bool __wrap_chunk_is_unused(int own_fd);
+bool __wrap_chunk_is_unused(int own_fd)
+{
+    return !chunks_are_used;
+}
+
+void __wrap_arena_end_chunk(struct daemon *daemon, int own_fd, uint64_t payer);
+void __wrap_arena_end_chunk(struct daemon *daemon, int own_fd, uint64_t payer)
+{
+    close(own_fd);
+    chunks_ended++;
+}
+
 struct session *__wrap_session_find_id(const struct daemon *daemon, const char *id);
 struct session *__wrap_session_find_id(const struct daemon *daemon, const char *id)
 {
@@ -143,6 +169,8 @@ static int begin(void **state)
     now_ns = UINT64_C(1000000000000);
     memset(members, 0, sizeof(members));
     chunk.made = NULL;
+    chunks_are_used = true;
+    chunks_ended = 0;
     decision_takes_ns = 0;
     daemon_state = (struct daemon){.gpu_count = 1, .moves = &moves};
     daemon_state.gpus[0] = (struct gpu){.total_bytes = CARD, .healthy = true, .label = "0", .mig_index = -1};
@@ -158,12 +186,15 @@ static int begin(void **state)
 static int end(void **state)
 {
     for (unsigned i = 0; i < MEMBERS; i++) {
+        if (members[i].process.move)
+            moves_end_chunks(&members[i].process);
         free(members[i].session.move);
         free(members[i].process.move);
     }
     if (chunk.made) /* nobody has made it */
         free(chunk.argument);
     chunk.made = NULL;
+    moves_forget_chunks(&daemon_state);
     soon_free(daemon_state.moves->soon);
     sd_event_source_unref(daemon_state.moves->timer);
     sd_event_unref(daemon_state.loop);
@@ -174,7 +205,8 @@ static int end(void **state)
 static struct member *join(unsigned number, enum ledger_engine engine, uint64_t bytes)
 {
     struct member *member = &members[number];
-    member->process = (struct process){.session = &member->session, .agent = (struct agent *)member};
+    member->process =
+        (struct process){.session = &member->session, .agent = (struct agent *)member, .pidfd = -1};
     member->session = (struct session){.daemon = &daemon_state,
                                        .gpu_count = 1,
                                        .engine = engine,
@@ -616,6 +648,77 @@ static void nobody_begins_to_leave_who_may_not_have_the_rest(void **state)
     assert_int_equal(moves_suspend(&member->session, &error), -EBUSY);
 }
 
+/* A session of at most 512 MiB of host memory, whose process has 320 MiB of that, and says that it gave all of it back. */
+static struct member *claim_to_give_back(void)
+{
+    struct error error;
+    struct member *liar = join(0, LEDGER_ENGINE_SWAP, 300 * MIB);
+    liar->session.host_memory_bytes = 512 * MIB;
+    liar->process.attached_usec = 1;
+    liar->says = (struct wire_moved){.resident_bytes = 300 * MIB};
+    say(liar);
+    assert_int_equal(moves_suspend(&liar->session, &error), 0);
+    end_chunk(NULL);
+    end_chunk(NULL);
+    liar->says.arena_bytes = 320 * MIB;
+    say(liar);
+    assert_int_equal(moves_resume(&liar->session, &error), 0);
+    liar->says.arena_bytes = 0;
+    say(liar);
+    return liar;
+}
+
+static void pass_a_second(void)
+{
+    now_ns += UINT64_C(1000000000);
+    moves_look_at_chunks(daemon_state.moves);
+}
+
+static void what_was_given_back_counts_until_nobody_has_it(void **state)
+{
+    struct error error;
+    struct member *liar = claim_to_give_back();
+    pass_a_second();
+    assert_int_equal(moves_arena_bytes(&liar->session), 320 * MIB);
+    assert_int_equal(moves_all_arena_bytes(daemon_state.moves), 320 * MIB);
+    assert_int_equal(moves_suspend(&liar->session, &error), -EBUSY);
+    assert_string_equal(error.code, "ERR_HOST_MEMORY");
+    chunks_are_used = false;
+    pass_a_second();
+    assert_int_equal(moves_arena_bytes(&liar->session), 0);
+    assert_int_equal(moves_all_arena_bytes(daemon_state.moves), 0);
+    assert_int_equal(chunks_ended, 2);
+    assert_int_equal(moves_suspend(&liar->session, &error), 0);
+}
+
+static void a_dead_process_leaves_nobody_its_host_memory(void **state)
+{
+    struct member *liar = claim_to_give_back();
+    liar->process.pidfd = eventfd(1, EFD_CLOEXEC); /* it can be read, as a dead process's */
+    moves_end_chunks(&liar->process);
+    assert_int_equal(chunks_ended, 2);
+    assert_int_equal(moves_all_arena_bytes(daemon_state.moves), 0);
+    close(liar->process.pidfd);
+}
+
+/* A process that goes on without its session, or runs another program, may have passed it on; nobody loses what is in use. */
+static void what_a_process_passed_on_and_left_counts_on(void **state)
+{
+    struct member *liar = claim_to_give_back();
+    moves_end_chunks(&liar->process);
+    pass_a_second();
+    assert_int_equal(chunks_ended, 0);
+    moves_set_given(&liar->process, 0);
+    assert_int_equal(moves_arena_bytes(&liar->session), 320 * MIB);
+    assert_int_equal(moves_left_by_owner(daemon_state.moves, 0), 320 * MIB);
+    assert_int_equal(moves_all_arena_bytes(daemon_state.moves), 320 * MIB);
+    chunks_are_used = false;
+    pass_a_second();
+    assert_int_equal(chunks_ended, 2);
+    assert_int_equal(moves_arena_bytes(&liar->session), 0);
+    assert_int_equal(moves_all_arena_bytes(daemon_state.moves), 0);
+}
+
 /* Ask again for room, as one who was told that there is, and found none. */
 static void ask_again(struct member *member, uint64_t bytes, uint32_t attempt)
 {
@@ -994,6 +1097,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lie_makes_no_room_for_others, begin, end),
         cmocka_unit_test_setup_teardown(a_lie_holds_up_nobody_who_counts_chunks, begin, end),
         cmocka_unit_test_setup_teardown(chunks_are_counted_as_they_are_given, begin, end),
+        cmocka_unit_test_setup_teardown(what_was_given_back_counts_until_nobody_has_it, begin, end),
+        cmocka_unit_test_setup_teardown(a_dead_process_leaves_nobody_its_host_memory, begin, end),
+        cmocka_unit_test_setup_teardown(what_a_process_passed_on_and_left_counts_on, begin, end),
         cmocka_unit_test_setup_teardown(a_process_has_no_host_memory_that_it_was_not_sent, begin, end),
         cmocka_unit_test_setup_teardown(who_cannot_move_tells_nothing, begin, end),
         cmocka_unit_test_setup_teardown(what_nvml_shows_counts_beyond_the_limit, begin, end),
