@@ -153,18 +153,24 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
 /* A small free is to the program what it is without us: it waits, or refuses in a capture, as the driver's free of
  * something else does in the same context. Nothing is unmapped by it, so nothing rests on that. If the card has no room
  * even for that, it waits. */
-static CUresult wait_as_free_does(CUcontext context, uint64_t devices)
+static CUresult wait_in_current(CUcontext context, uint64_t devices)
 {
     CUdeviceptr other;
-    if (!own_calls_push(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = real(cuMemAlloc_v2)(&other, 1);
     if (result == CUDA_SUCCESS)
         result = real(cuMemFree_v2)(other);
-    own_calls_pop();
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         result = quiet_wait(devices, context, QUIET_PATIENCE_NS);
     return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+static CUresult wait_as_free_does(CUcontext context, uint64_t devices)
+{
+    if (!own_calls_push(context))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = wait_in_current(context, devices);
+    own_calls_pop();
+    return result;
 }
 
 /* Whether any piece from this one on is on the card. */
@@ -225,11 +231,13 @@ static CUresult wait_before_free(enum release_way way, CUstream stream, const st
     CUdevice current;
     if (way != RELEASE_cuMemFree_v2)
         return as_driver_wait_for_stream(way, stream);
+    bool is_small = freed->is_small && freed->is_on_card;
+    if (is_small && own_calls_is_current(freed->context))
+        return wait_in_current(freed->context, freed->devices);
     CUresult result = real(cuCtxGetDevice)(&current);
     if (result != CUDA_SUCCESS)
         return result;
-    return freed->is_small && freed->is_on_card ? wait_as_free_does(freed->context, freed->devices)
-                                                : charge_capture_forbids();
+    return is_small ? wait_as_free_does(freed->context, freed->devices) : charge_capture_forbids();
 }
 
 static struct freed find_freed(uint64_t address)
