@@ -19,15 +19,13 @@ bool code_wait_for_room(unsigned attempt)
 
 /* --- Local memory ---------------------------------------------------------------------------------- */
 
-static bool find_local_bytes(CUfunction function, int *bytes)
+static bool find_local_bytes(CUfunction function, CUdevice device, int *bytes)
 {
-    CUdevice device;
     if (real(cuFuncGetAttribute) &&
         real(cuFuncGetAttribute)(bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function) == CUDA_SUCCESS)
         return true;
     /* A launch may name a kernel as well. */
-    return real(cuKernelGetAttribute) && real(cuCtxGetDevice) &&
-           real(cuCtxGetDevice)(&device) == CUDA_SUCCESS &&
+    return real(cuKernelGetAttribute) &&
            real(cuKernelGetAttribute)(bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, (CUkernel)function,
                                       device) == CUDA_SUCCESS;
 }
@@ -38,8 +36,8 @@ bool code_may_launch(CUfunction function)
     CUdevice device;
     uint64_t bytes;
     int local_bytes = 0;
-    if (charge_place_current(&charge) != PLACE_ON_GPU || !find_local_bytes(function, &local_bytes) ||
-        local_bytes <= 0 || real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+    if (charge_place_current(&charge) != PLACE_ON_GPU || real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
+        !find_local_bytes(function, device, &local_bytes) || local_bytes <= 0 ||
         __builtin_mul_overflow((uint64_t)local_bytes, resident_threads(device), &bytes))
         return true;
     const struct ledger_policy *policy = session_slot()->ledger.policy;

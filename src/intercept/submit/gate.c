@@ -120,25 +120,7 @@ static bool take_step(struct gate *gate)
 #define LOOKS                                                                                                \
     8u /* places to try for a function; if others have them all, the launch is taken not to be the first */
 
-/* Whether the function is one that was launched; if not, it is from now on. */
-static bool was_launched(struct gate *gate, CUfunction function)
-{
-    uint32_t at = gate_function_place(function);
-    for (uint32_t i = 0; i < LOOKS; i++) {
-        _Atomic(CUfunction) *place = &gate->launched[(at + i) % GATE_FUNCTIONS];
-        CUfunction other = atomic_load_explicit(place, memory_order_relaxed);
-        if (other == function)
-            return true;
-        if (!other && atomic_compare_exchange_strong_explicit(place, &other, function, memory_order_relaxed,
-                                                              memory_order_relaxed))
-            return false;
-        if (other == function)
-            return true;
-    }
-    return true;
-}
-
-/* Whether it is among those that were launched. */
+/* Whether the function was launched before. */
 static bool is_known(const struct gate *gate, CUfunction function)
 {
     uint32_t at = gate_function_place(function);
@@ -149,6 +131,21 @@ static bool is_known(const struct gate *gate, CUfunction function)
     return false;
 }
 
+/* Note that it is. False: another thread has just done so, or there is no place. */
+static bool note_launched(struct gate *gate, CUfunction function)
+{
+    uint32_t at = gate_function_place(function);
+    for (uint32_t i = 0; i < LOOKS; i++) {
+        CUfunction other = NULL;
+        if (atomic_compare_exchange_strong_explicit(&gate->launched[(at + i) % GATE_FUNCTIONS], &other,
+                                                    function, memory_order_relaxed, memory_order_relaxed))
+            return true;
+        if (other == function)
+            return false;
+    }
+    return false;
+}
+
 static bool (*_Atomic may_launch)(CUfunction function);
 
 void gate_when_launched(bool (*may)(CUfunction function))
@@ -156,10 +153,10 @@ void gate_when_launched(bool (*may)(CUfunction function))
     atomic_store_explicit(&may_launch, may, memory_order_relaxed);
 }
 
-static bool is_refused(const struct gate *gate, CUfunction function)
+static bool is_refused(CUfunction function)
 {
     bool (*may)(CUfunction) = atomic_load_explicit(&may_launch, memory_order_relaxed);
-    return may && !is_known(gate, function) && !may(function);
+    return may && !may(function);
 }
 
 void gate_forget_functions(struct gate *gate)
@@ -195,7 +192,8 @@ bool gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
 {
     struct gate_self *self = &gate_self;
     int saved_errno = errno;
-    if (function && is_refused(gate, function)) {
+    bool is_new = function && !is_known(gate, function);
+    if (is_new && is_refused(function)) {
         self->is_submitting = false;
         errno = saved_errno;
         return false;
@@ -203,7 +201,7 @@ bool gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
     guard_begin();
     if (!self->thread)
         register_thread(gate);
-    if (function && !was_launched(gate, function)) {
+    if (is_new && note_launched(gate, function)) {
         what |= GATE_LOADS;
         in_flight_look_at_own(gate);
     }
