@@ -10,15 +10,24 @@
 #define PIECE_LEAST_BYTES (UINT64_C(4) << 20)
 #define PIECE_MOST_BYTES (UINT64_C(1) << 30)
 
-/* Map what was unmapped a moment ago. */
-static void map_again(const struct extent *extent)
+static CUresult map(const struct extent *extent)
+{
+    return real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0);
+}
+
+static CUresult open_by_itself(const struct extent *extent)
 {
     struct opener opener;
     opener_begin(&opener);
-    if (real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0) != CUDA_SUCCESS)
-        return;
     opener_add(&opener, extent);
-    opener_end(&opener);
+    return opener_end(&opener);
+}
+
+/* Map what was unmapped a moment ago. */
+static void map_again(const struct extent *extent)
+{
+    if (map(extent) == CUDA_SUCCESS)
+        open_by_itself(extent);
 }
 
 bool extents_are_for_rdma(CUdevice device)
@@ -75,17 +84,6 @@ static bool *wish_is_proven(const struct extent *extent)
                         : &swap->is_rdma_proven[extent->device];
 }
 
-static CUresult open_by_itself(const struct extent *extent)
-{
-    struct opener opener;
-    opener_begin(&opener);
-    opener_add(&opener, extent);
-    CUresult result = opener_end(&opener);
-    if (result != CUDA_SUCCESS)
-        real(cuMemUnmap)(extent->address, extent->bytes);
-    return result;
-}
-
 /* Make physical memory for an extent of our own, as much like cuMemAlloc's as the driver can make it. It can be
  * handed out, and RDMA can reach it: cuMemCreate makes memory that RDMA reaches only if asked to (NVIDIA/gdrcopy,
  * issue 177). Memory of pools is not made for RDMA; of pools for decompression it is made for that. */
@@ -125,10 +123,12 @@ static CUresult create_and_map(struct extent *extent)
     CUresult result = create(extent);
     if (result != CUDA_SUCCESS)
         return result;
-    result = extent->address ? real(cuMemMap)(extent->address, extent->bytes, 0, extent->handle, 0)
-                             : mapping_map_all(extent);
-    if (result == CUDA_SUCCESS && has_wish(extent) && !*wish_is_proven(extent))
+    result = extent->address ? map(extent) : mapping_map_all(extent);
+    if (result == CUDA_SUCCESS && has_wish(extent) && !*wish_is_proven(extent)) {
         result = open_by_itself(extent);
+        if (result != CUDA_SUCCESS)
+            real(cuMemUnmap)(extent->address, extent->bytes);
+    }
     if (result != CUDA_SUCCESS)
         real(cuMemRelease)(extent->handle);
     return result;
