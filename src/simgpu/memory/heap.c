@@ -332,30 +332,35 @@ bool heap_free(uint64_t address, unsigned kinds, struct memory_allocation *alloc
     return found;
 }
 
+/* Under the lock: the piece of the allocation around the address. */
+static struct piece *piece_around(uint64_t address)
+{
+    uint32_t index;
+    struct piece *piece = piece_find(address, &index);
+    return piece && piece->allocation.bytes > 0 &&
+                   address - piece->allocation.address < piece->allocation.bytes
+               ? piece
+               : NULL;
+}
+
 bool heap_find(uint64_t address, struct memory_allocation *allocation)
 {
     pthread_mutex_lock(&heap_lock);
-    uint32_t index;
-    struct piece *piece = piece_find(address, &index);
-    bool found =
-        piece && piece->allocation.bytes > 0 && address - piece->allocation.address < piece->allocation.bytes;
-    if (found)
+    struct piece *piece = piece_around(address);
+    if (piece)
         *allocation = piece->allocation;
     pthread_mutex_unlock(&heap_lock);
-    return found;
+    return piece != NULL;
 }
 
 bool heap_set_synchronous(uint64_t address, bool is_synchronous)
 {
     pthread_mutex_lock(&heap_lock);
-    uint32_t index;
-    struct piece *piece = piece_find(address, &index);
-    bool found =
-        piece && piece->allocation.bytes > 0 && address - piece->allocation.address < piece->allocation.bytes;
-    if (found)
+    struct piece *piece = piece_around(address);
+    if (piece)
         piece->allocation.is_synchronous = is_synchronous;
     pthread_mutex_unlock(&heap_lock);
-    return found;
+    return piece != NULL;
 }
 
 void heap_free_each(bool (*visit)(struct memory_allocation *allocation, void *context), void *context)

@@ -100,29 +100,33 @@ static CUresult by_descriptor(size_t bytes)
     return result ? result : cuMemRelease(handle);
 }
 
-/* Another handle of it, by the descriptor, and both are let go of. */
+/* Such memory, and another handle of it by the descriptor. */
+static CUresult make_twice(size_t bytes, CUmemGenericAllocationHandle *handle,
+                           CUmemGenericAllocationHandle *again, int *fd)
+{
+    CUresult result = make_shared(bytes, handle, fd);
+    return result ? result
+                  : cuMemImportFromShareableHandle(again, (void *)(intptr_t)*fd,
+                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+/* Both handles are let go of. */
 static CUresult by_import(size_t bytes)
 {
     CUmemGenericAllocationHandle handle, again;
     int fd;
-    CUresult result = make_shared(bytes, &handle, &fd);
-    if (!result)
-        result = cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd,
-                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUresult result = make_twice(bytes, &handle, &again, &fd);
     if (!result)
         result = cuMemRelease(handle);
     return result ? result : cuMemRelease(again);
 }
 
-/* The same, but the second handle is kept. */
+/* The same, but the second one is kept. */
 static CUresult by_passing_on(size_t bytes)
 {
     CUmemGenericAllocationHandle handle, again;
     int fd;
-    CUresult result = make_shared(bytes, &handle, &fd);
-    if (!result)
-        result = cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd,
-                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUresult result = make_twice(bytes, &handle, &again, &fd);
     if (result)
         return result;
     close(fd);
