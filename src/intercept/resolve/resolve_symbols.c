@@ -11,65 +11,13 @@
 #include <stddef.h>
 
 #include "intercept/resolve/resolve.h"
-
-/* The symbol tables of one loaded object, from its dynamic section. */
-struct symbol_tables {
-    ElfW(Addr) base;
-    const char *names;
-    const char *soname;
-    const ElfW(Sym) * symbols;
-    const ElfW(Half) * versions; /* NULL when the object has none */
-    const uint32_t *gnu_hash;
-    const uint32_t *sysv_hash; /* Elf64_Word on both processors that we support */
-};
+#include "intercept/resolve/symbol_tables.h"
 
 static bool is_same(const char *a, const char *b)
 {
     while (*a && *a == *b)
         a++, b++;
     return *a == *b;
-}
-
-/* glibc's loader writes the loaded addresses into the dynamic section; other loaders leave offsets. */
-static const void *loaded_address(ElfW(Addr) base, ElfW(Addr) value)
-{
-    return (const void *)(value < base ? base + value : value);
-}
-
-static bool tables_of(const struct link_map *object, struct symbol_tables *tables)
-{
-    const ElfW(Dyn) *dynamic = object->l_ld;
-    *tables = (struct symbol_tables){.base = object->l_addr};
-    bool named = false;
-    ElfW(Xword) soname = 0;
-    for (; dynamic->d_tag != DT_NULL; dynamic++) {
-        const void *address = loaded_address(tables->base, dynamic->d_un.d_ptr);
-        switch (dynamic->d_tag) {
-        case DT_STRTAB:
-            tables->names = address;
-            break;
-        case DT_SYMTAB:
-            tables->symbols = address;
-            break;
-        case DT_VERSYM:
-            tables->versions = address;
-            break;
-        case DT_GNU_HASH:
-            tables->gnu_hash = address;
-            break;
-        case DT_HASH:
-            tables->sysv_hash = address;
-            break;
-        case DT_SONAME:
-            named = true;
-            soname = dynamic->d_un.d_val;
-            break;
-        }
-    }
-    if (!named || !tables->names || !tables->symbols)
-        return false;
-    tables->soname = tables->names + soname;
-    return true;
 }
 
 /* Whether this is a definition of `name` that an unversioned lookup takes: the hidden bit marks older versions. */
@@ -121,7 +69,8 @@ void *resolve_symbol_in(const char *soname, const char *symbol)
 {
     for (const struct link_map *object = _r_debug.r_map; object; object = object->l_next) {
         struct symbol_tables tables;
-        if (!tables_of(object, &tables) || !is_same(tables.soname, soname))
+        if (!symbol_tables_read(object->l_addr, object->l_ld, &tables) || !tables.soname ||
+            !is_same(tables.soname, soname))
             continue;
         uint32_t index = tables.gnu_hash    ? find_by_gnu_hash(&tables, symbol)
                          : tables.sysv_hash ? find_by_sysv_hash(&tables, symbol)
