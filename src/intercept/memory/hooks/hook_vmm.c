@@ -7,6 +7,7 @@
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
+#include "intercept/submit/in_flight.h"
 #include "intercept/submit/synchronous.h"
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -102,8 +103,7 @@ static bool is_set(const void *value)
 /* Whether waiting for a stream might end a capture. */
 static bool may_be_capturing(void)
 {
-    const struct gate *gate = gate_of();
-    return gate ? atomic_load_explicit(&gate->captures, memory_order_relaxed) != 0 : own_calls_has_captured();
+    return gate_of() ? in_flight_has_captures() : own_calls_has_captured();
 }
 
 /* Programs set SYNC_MEMOPS for what RDMA reaches (GPUDirect RDMA documentation). Where the driver does not have it for
