@@ -20,7 +20,22 @@ import zeros_model
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 
-class FFmpeg:
+class Frames:
+    """A program whose steps are frames: they must be those that it makes without a card, by words_without_card()."""
+
+    @functools.lru_cache(maxsize=None)
+    def _expected(self, steps):
+        told = subprocess.run([str(word) for word in self.words_without_card(steps)], capture_output=True, text=True, check=True,
+                              stdin=subprocess.DEVNULL)
+        return [line for line in told.stdout.splitlines() if self.is_step(line)]
+
+    def check(self, lines, steps):
+        frames = [line for line in lines if self.is_step(line)]
+        assert len(frames) == steps
+        assert frames == self._expected(steps)
+
+
+class FFmpeg(Frames):
     """Debian's FFmpeg, which reaches the driver by dlopen. The first 40 frames go up to the card, stay there, and come down again and
     again; the MD5 of each that comes down must be that of the same frame without a card."""
     name = "ffmpeg"
@@ -50,16 +65,8 @@ class FFmpeg:
     def is_step(line):
         return line.startswith("0,")
 
-    @functools.lru_cache(maxsize=None)
-    def _expected(self, steps):
-        words = self._words(steps, "format=yuv420p,loop=loop=-1:size=40")
-        told = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
-        return [line for line in told.stdout.splitlines() if self.is_step(line)]
-
-    def check(self, lines, steps):
-        frames = [line for line in lines if self.is_step(line)]
-        assert len(frames) == steps
-        assert frames == self._expected(steps)
+    def words_without_card(self, steps):
+        return self._words(steps, "format=yuv420p,loop=loop=-1:size=40")
 
     @staticmethod
     def check_small(running, status, steps):

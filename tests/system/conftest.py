@@ -4,6 +4,7 @@
 that itself from the build folder (GPUSLICE_TEST_BUILD, default `build`). Nothing here sleeps and hopes: wait_for() waits
 for a condition, with a deadline.
 """
+import contextlib
 import functools
 import json
 import os
@@ -225,6 +226,21 @@ class Daemon:
         wait_for(self._ready_or_dead, f"the daemon to be ready (log: {self.log_text()})", deadline_s)
         assert self.process.poll() is None, self.log_text()
         return self
+
+    @contextlib.contextmanager
+    def as_on_a_card(self):
+        """Meanwhile it runs, with a new log, and takes the simulated GPU for a real card."""
+        environment = {**self.environment(), "LD_LIBRARY_PATH": str(self.product.simulated)}
+        del environment["GPUSLICE_SIMULATED"]
+        self.log.unlink(missing_ok=True)
+        with open(self.log, "ab") as log:
+            process = subprocess.Popen([self.product.gpusliced], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: "is ready" in self.log_text(), "the daemon to be ready")
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
 
     def _ready_or_dead(self):
         if self.process.poll() is not None:

@@ -1,7 +1,6 @@
 """Machines whose GPUs are not cards of their own: a daemon, a session with a quota and a share, and memory that leaves or is refused.
 docs/machines.md says what each kind is."""
 import json
-import subprocess
 
 import pytest
 
@@ -152,17 +151,9 @@ def test_a_kind_combines_with_another(begin, take):
 def test_what_the_probe_finds_of_the_machine_is_kept_for_the_next_daemon(begin):
     """Of a real card, as which this daemon takes the simulated one: the next daemon starts no probe and knows the same."""
     daemon = begin(KINDS["vgpu"][0])
-    environment = {**daemon.environment(), "LD_LIBRARY_PATH": str(daemon.product.simulated)}
-    del environment["GPUSLICE_SIMULATED"]
     for probes in (1, 0):
-        daemon.log.unlink(missing_ok=True)
-        with open(daemon.log, "ab") as log:
-            process = subprocess.Popen([daemon.product.gpusliced], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            wait_for(lambda: "is ready" in daemon.log_text(), "the daemon to be ready")
-        finally:
-            process.terminate()
-            assert process.wait(20) == 0
+        with daemon.as_on_a_card():
+            pass
         assert daemon.log_text().count("a context on GPU 0 costs") == probes and daemon.log_text().count(NO_VMM) == 1
 
 

@@ -79,21 +79,11 @@ def test_what_the_probe_finds_is_kept_for_the_next_daemon(make_daemon, make_gpu)
     """Of a real card, as which this daemon takes the simulated one."""
     daemon = make_daemon(make_gpu(FAKECUDA_DEVICE="h100", FAKECUDA_TOTAL_MEM=512 * MIB, FAKECUDA_CONTEXT_BYTES=32 * MIB,
                                   FAKECUDA_NVML_NO_RESERVED=1))
-    environment = {**daemon.environment(), "LD_LIBRARY_PATH": str(daemon.product.simulated)}
-    del environment["GPUSLICE_SIMULATED"]
     for probes in (1, 0):
-        daemon.log.unlink(missing_ok=True)
-        with open(daemon.log, "ab") as log:
-            process = subprocess.Popen([daemon.product.gpusliced], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            wait_for(lambda: "is ready" in daemon.log_text(), "the daemon to be ready")
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.connect(str(daemon.runtime / "control.sock"))
-                connection.sendall(b"GET /v1/gpus HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                gpu = read_answer(connection)[1][0]
-        finally:
-            process.terminate()
-            assert process.wait(20) == 0
+        with daemon.as_on_a_card(), socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(daemon.runtime / "control.sock"))
+            connection.sendall(b"GET /v1/gpus HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            gpu = read_answer(connection)[1][0]
         assert (gpu["total_bytes"], gpu["kept_bytes"], gpu["context_bytes"]) == (512 * MIB, KEPT["h100"], 32 * MIB)
         assert daemon.log_text().count("a context on GPU 0 costs") == probes
 
