@@ -106,11 +106,12 @@ __attribute__((always_inline)) static inline bool gate_counts_down(struct gate *
     return true;
 }
 
-/* Whether the function was launched before, as far as a look tells. */
+/* Whether the function was launched before, as far as a look at the first two of its places tells. */
 static inline bool gate_knows(const struct gate *gate, CUfunction function)
 {
-    return atomic_load_explicit(&gate->launched[gate_function_place(function)], memory_order_relaxed) ==
-           function;
+    uint32_t at = gate_function_place(function);
+    return atomic_load_explicit(&gate->launched[at], memory_order_relaxed) == function ||
+           atomic_load_explicit(&gate->launched[(at + 1) % GATE_FUNCTIONS], memory_order_relaxed) == function;
 }
 
 /* False: it is refused, and the driver must not be called. */
