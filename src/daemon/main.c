@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/agents/agents.h"
+#include "daemon/agents/heartbeat.h"
 #include "daemon/api/api.h"
 #include "daemon/api/api_rate.h"
 #include "daemon/api/metrics_file.h"
@@ -45,8 +47,7 @@
 #include "daemon/residency/arena.h"
 #include "daemon/residency/checkpoint_run.h"
 #include "daemon/residency/moves.h"
-#include "daemon/schedule/agents.h"
-#include "daemon/schedule/heartbeat.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/ledger_room.h"
 #include "daemon/session/ledgers.h"
@@ -278,12 +279,16 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,    events_start,      audit_start,        api_follow_start,    api_wait_start,
-        agents_start,    arena_start,       moves_start,        heartbeat_start,     ledger_room_start,
-        queue_start,     drift_start,       driver_line_start,  release_start,       store_open,
-        store_load,      release_go_on,     moves_go_on,        context_probe_start, unclaimed_ledgers_sort,
-        history_start,   settings_start,    declared_start,     user_names_start,    reaper_start,
-        uncovered_start, undrainable_start, metrics_file_start,
+        closer_start,      events_start,        audit_start,
+        api_follow_start,  api_wait_start,      agents_start,
+        schedule_start,    arena_start,         moves_start,
+        heartbeat_start,   ledger_room_start,   queue_start,
+        drift_start,       driver_line_start,   release_start,
+        store_open,        store_load,          release_go_on,
+        moves_go_on,       context_probe_start, unclaimed_ledgers_sort,
+        history_start,     settings_start,      declared_start,
+        user_names_start,  reaper_start,        uncovered_start,
+        undrainable_start, metrics_file_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -381,6 +386,7 @@ static void stop(struct program *program)
     heartbeat_stop(daemon);
     ledger_room_stop(daemon);
     moves_stop(daemon);
+    schedule_stop(daemon);
     agents_stop(daemon);
     attach_stop(daemon);
     http_stop(daemon);

@@ -9,8 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/agents/agents.h"
 #include "daemon/process/attach.h"
-#include "daemon/schedule/agents.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/agents/agents.h"
 #include "daemon/history/events.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
@@ -13,7 +14,7 @@
 #include "daemon/process/release.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/queue.h"
 #include "fuzz.h"
@@ -87,6 +88,7 @@ struct daemon *small_daemon(void)
     fuzz_require(round_start(daemon, &error) == 0);
     fuzz_require(events_start(daemon, &error) == 0);
     fuzz_require(agents_start(daemon, &error) == 0);
+    fuzz_require(schedule_start(daemon, &error) == 0);
     fuzz_require(arena_start(daemon, &error) == 0);
     fuzz_require(moves_start(daemon, &error) == 0);
     fuzz_require(queue_start(daemon, &error) == 0);

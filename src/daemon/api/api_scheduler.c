@@ -12,7 +12,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/residency/moves.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/schedule/standing.h"
 #include "daemon/schedule/turns.h"
 #include "daemon/session/session.h"
@@ -78,7 +78,7 @@ static enum pieces_next write_standings(struct scheduler_text *text, FILE *out)
 
 static json_t *settings_json(const struct daemon *daemon)
 {
-    const struct arbiter *arbiter = agents_arbiter(daemon);
+    const struct arbiter *arbiter = schedule_arbiter(daemon);
     uint64_t turn_ns = moves_turns_ns(daemon);
     return json_pack("{s:o,s:s,s:b,s:f,s:f}", "memory_quantum_seconds",
                      turn_ns ? json_real((double)turn_ns / NS_PER_SECOND) : json_null(), "anti_thrash",
@@ -90,10 +90,10 @@ static json_t *settings_json(const struct daemon *daemon)
 
 static json_t *gpu_json(const struct daemon *daemon, unsigned gpu)
 {
-    return json_pack("{s:i,s:s,s:s,s:I}", "index", (int)daemon->gpus[gpu].index, "uuid",
-                     daemon->gpus[gpu].uuid_text, "mode",
-                     moves_takes_turns(daemon, gpu) ? "turns" : standing_mode_name(agents_mode(daemon, gpu)),
-                     "handovers", (json_int_t)arbiter_handovers(agents_arbiter(daemon), gpu));
+    return json_pack(
+        "{s:i,s:s,s:s,s:I}", "index", (int)daemon->gpus[gpu].index, "uuid", daemon->gpus[gpu].uuid_text,
+        "mode", moves_takes_turns(daemon, gpu) ? "turns" : standing_mode_name(schedule_mode(daemon, gpu)),
+        "handovers", (json_int_t)arbiter_handovers(schedule_arbiter(daemon), gpu));
 }
 
 static enum pieces_next write_scheduler(void *context, FILE *out)
@@ -183,7 +183,7 @@ int api_parse_scheduler(const char *body, size_t bytes, struct scheduler_wish *w
 static void set_quantum(struct daemon *daemon, uint64_t ns)
 {
     if (ns <= UNITS_TIME_TURN_MOST_USEC * 1000)
-        agents_set_quantum(daemon, ns);
+        schedule_set_quantum(daemon, ns);
     if (ns == 0 || ns >= UNITS_TIME_TURN_MOST_USEC * 1000)
         moves_set_turns(daemon, ns);
 }
@@ -258,7 +258,7 @@ void api_show_turns(struct http_request *request, const char *id)
         return;
     }
     list.turns = json_array();
-    turns_list(agents_turns(request->daemon), (uint64_t)(seconds * NS_PER_SECOND), add_turn, &list);
+    turns_list(schedule_turns(request->daemon), (uint64_t)(seconds * NS_PER_SECOND), add_turn, &list);
     http_reply_json(
         request, 200,
         json_pack("{s:f,s:o}", "now_seconds", (double)monotonic_ns() / NS_PER_SECOND, "turns", list.turns));

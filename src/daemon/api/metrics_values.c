@@ -7,7 +7,7 @@
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/residency/moves.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/schedule/standing.h"
 #include "daemon/session/process.h"
 #include "daemon/session/promises.h"
@@ -293,24 +293,24 @@ static uint64_t session_host_memory_bytes(const struct subject *subject)
 /* Billionths, of a second or of a whole. */
 static uint64_t quantum_nano(const struct subject *subject)
 {
-    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
+    const struct arbiter *arbiter = schedule_arbiter(subject->daemon);
     return arbiter ? arbiter_quantum(arbiter) : 0;
 }
 
 static uint64_t handover_gap_nano(const struct subject *subject)
 {
-    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
+    const struct arbiter *arbiter = schedule_arbiter(subject->daemon);
     return arbiter ? arbiter_gap(arbiter) : 0;
 }
 
 static uint64_t gpu_has_shares(const struct subject *subject)
 {
-    return agents_mode(subject->daemon, subject->gpu) != ARBITER_MODE_FREE;
+    return schedule_mode(subject->daemon, subject->gpu) != ARBITER_MODE_FREE;
 }
 
 static uint64_t gpu_has_turns(const struct subject *subject)
 {
-    return agents_mode(subject->daemon, subject->gpu) == ARBITER_MODE_SHARES;
+    return schedule_mode(subject->daemon, subject->gpu) == ARBITER_MODE_SHARES;
 }
 
 static uint64_t gpu_has_memory_turns(const struct subject *subject)
@@ -320,7 +320,7 @@ static uint64_t gpu_has_memory_turns(const struct subject *subject)
 
 static uint64_t gpu_handovers(const struct subject *subject)
 {
-    const struct arbiter *arbiter = agents_arbiter(subject->daemon);
+    const struct arbiter *arbiter = schedule_arbiter(subject->daemon);
     return arbiter ? arbiter_handovers(arbiter, subject->gpu) : 0;
 }
 

@@ -6,7 +6,7 @@
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/schedule/standing.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -125,7 +125,7 @@ static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, u
     const struct daemon *daemon = session->daemon;
     int gpu = session->gpus[policy_gpu].gpu;
     uint64_t percent = 0;
-    if (gpu < 0 || !session->processes || agents_mode(daemon, (unsigned)gpu) != ARBITER_MODE_FREE)
+    if (gpu < 0 || !session->processes || schedule_mode(daemon, (unsigned)gpu) != ARBITER_MODE_FREE)
         return 0;
     const struct gpu *card = &daemon->gpus[gpu];
     for (unsigned i = 0; i < card->process_count; i++)

@@ -23,7 +23,8 @@ struct store;
 struct attach;
 struct user;
 struct http;
-struct leases;
+struct agents;
+struct schedule;
 struct moves;
 struct closer;
 struct worker;
@@ -86,7 +87,8 @@ struct daemon {
     LIST_HEAD(, user) users; /* descriptor_bounds.h */
     struct attach *attach;
     void (*on_own_socket)(struct daemon *daemon, int fd, const char *session_id); /* own_socket.h */
-    struct leases *leases;
+    struct agents *agents;
+    struct schedule *schedule;
     struct moves *moves;
     struct worker *arena;       /* arena.h */
     struct worker *checkpoints; /* moves_checkpoint.c; NULL: the driver has not moved a session yet */

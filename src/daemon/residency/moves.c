@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/names.h"
+#include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/stays.h"
-#include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
@@ -290,7 +290,7 @@ int moves_start(struct daemon *daemon, struct error *error)
     }
     daemon->moves = moves;
     change_observe(daemon, &moves->observer);
-    agents_tell_memory(daemon, moves_take_memory);
+    agents_listen(daemon, AGENTS_MEMORY, &moves_listener);
     return 0;
 }
 

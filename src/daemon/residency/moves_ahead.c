@@ -1,12 +1,12 @@
 /* Has host memory made before memory has to leave the card, and taken back where others need it (ahead.h). */
 #include <stdlib.h>
 
+#include "daemon/agents/agents.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/residency/ahead.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/residency.h"
-#include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 

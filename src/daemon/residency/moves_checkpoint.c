@@ -24,6 +24,7 @@
 
 #include "base/cleanup.h"
 #include "base/process.h"
+#include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
@@ -31,7 +32,7 @@
 #include "daemon/loop/worker.h"
 #include "daemon/process/driver_program.h"
 #include "daemon/residency/moves_state.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
@@ -246,7 +247,7 @@ static void begin(struct session *session)
     checkpoint->state = is_out ? MOVE_LEAVING : MOVE_COMING;
     checkpoint->began_usec = daemon_now_usec();
     for (struct process *process = session->processes; process && is_out; process = process->next)
-        agents_set_away(process, true);
+        schedule_set_away(process, true);
     tell_all(session, is_out ? STEP_LOCK : STEP_IN);
 }
 
@@ -268,7 +269,7 @@ static void tell_done(struct session *session)
     set_standing(session, checkpoint->is_out, false);
     for (struct process *process = session->processes; process && !checkpoint->is_out;
          process = process->next)
-        agents_set_away(process, false);
+        schedule_set_away(process, false);
     if (*checkpoint->failure) /* what had left came back, and the failure was reported */
         return;
     log_info("session %s: %s (%.3f s)", session->id, what, seconds);

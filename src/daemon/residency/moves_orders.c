@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
@@ -15,7 +16,7 @@
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/stays.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
@@ -374,7 +375,7 @@ void moves_advance(struct session *session)
     for (struct process *process = session->processes; process; process = process->next)
         if (process->move) {
             step(process);
-            agents_set_away(process, is_kept_from_gpu(process->move));
+            schedule_set_away(process, is_kept_from_gpu(process->move));
             driver_line_hold(process, !process->agent || is_kept_from_gpu(process->move));
         }
     tell_state(session);

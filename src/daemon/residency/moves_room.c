@@ -2,11 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/agents/agents.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/soon.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/moves_view.h"
-#include "daemon/schedule/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 

@@ -22,6 +22,7 @@
 #include <systemd/sd-event.h>
 
 #include "base/error.h"
+#include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
 #include "daemon/residency/moves.h"
 #include "daemon/residency/moves_lessons.h"
@@ -320,8 +321,7 @@ void moves_forget_short(struct session *session);
 /* The session's move, which is made if there is none. `moved`: what the session's first process says; NULL: nothing
  * yet. NULL without memory. */
 struct move *moves_find(struct session *session, const struct wire_moved *moved);
-/* For agents_tell_memory(). */
-void moves_take_memory(struct process *process, const struct wire_message *message);
+extern const struct agent_listener moves_listener;
 
 /* --- moves_checkpoint.c ---------------------------------------------------------------------------- */
 

@@ -246,21 +246,20 @@ static void take_need(struct process *process, const struct wire_need *need)
     move->need_teaches = move->rooms_told > 0 && session_used(process->session, need->gpu) > 0;
 }
 
-void moves_take_memory(struct process *process, const struct wire_message *message)
+static bool take_message(struct process *process, const struct wire_message *message)
 {
-    if (!message) {
-        lose_agent(process);
-        return;
-    }
     bool is_moved = message->header.type == WIRE_MOVED;
     if (is_moved && !session_can_move(process->session))
-        return; /* none of its memory moves */
+        return true; /* none of its memory moves */
     if (!moves_find(process->session, is_moved ? &message->moved : NULL) ||
         (!process->move && !(process->move = calloc(1, sizeof(*process->move)))))
-        return;
+        return true;
     if (is_moved)
         take_moved(process, &message->moved);
     else
         take_need(process, &message->need);
     moves_decide_soon(process->session->daemon->moves);
+    return true;
 }
+
+const struct agent_listener moves_listener = {.take = take_message, .gone = lose_agent};

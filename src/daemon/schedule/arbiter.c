@@ -1,22 +1,396 @@
-/* arbiter.h's calls: what the arbiter is told. Each of them brings the accounts up to date, notes what happened,
- * and then decides once from the whole state which session is to hold what. */
+/* The only file that sees all stages. It is told what happened, has each stage note what concerns it, and then decides
+ * once from the whole state which session is to hold what. What a stage answers about an earlier one's affair (a lease
+ * is over, a cost has changed, nothing is owed any more) is carried out here. */
 #include "daemon/schedule/arbiter.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "daemon/schedule/arbiter_state.h"
+#include "daemon/schedule/lease/lease.h"
 
 /* A turn is charged this often while it goes on. */
 #define CHARGE_EVERY_NS UINT64_C(100000000)
 /* A GPU on which no session waited for this long is open to all. */
 #define OPEN_AFTER_NS UINT64_C(1000000000)
 
+static void settle(struct arbiter *arbiter, uint64_t now)
+{
+    if (now <= arbiter->now)
+        return;
+    double passed = (double)(now - arbiter->now);
+    arbiter->now = now;
+    facts_pass(arbiter, passed);
+    estimate_pass(arbiter, passed);
+    account_pass(arbiter, passed);
+    role_pass(arbiter, passed);
+}
+
+/* --- What is learned ------------------------------------------------------------------------------- */
+
+/* The session may have become a light one, of which less is owed and known. */
+static void note_change(struct arbiter_session *session)
+{
+    enum became became = estimate_became(session);
+    if (became == BECAME_NOTHING)
+        return;
+    account_forgive(session, FORGIVEN_WAS_DENSE);
+    if (became == BECAME_LIGHT_AFTER_LONG)
+        role_forget_need(session);
+}
+
+static void note_guest(struct arbiter_session *session, const struct judged *judged)
+{
+    double speed = judged->speed;
+    role_count_guest(session, judged);
+    if (role_is_content(session)) {
+        speed = fmax(speed, promised_part(session));
+        account_forgive(session, FORGIVEN_CONTENT);
+    }
+    account_note_guest(session, judged, speed);
+    if (!judged->is_alone && 1 - judged->busy < promised_part(session) &&
+        estimate_measure_for_minimum(session))
+        lease_extend(session, ESTIMATE_MEASURE_NS);
+}
+
+/* A stretch of the session's time is over. */
+static void judge(struct arbiter_session *session)
+{
+    struct judged judged;
+    bool is_judged = estimate_judge(session, &judged);
+    note_change(session);
+    if (is_judged && judged.is_guest)
+        note_guest(session, &judged);
+    else if (is_judged)
+        account_note_turn(session, &judged);
+}
+
+/* The session's turn is over: charge it, and learn from it. */
+static void end_turn(struct arbiter_session *session, bool gave_back)
+{
+    bool was_measuring = is_measuring(session);
+    account_charge(session);
+    if (session->facts.lease != LEASE_EXCLUSIVE)
+        return;
+    if (!gave_back)
+        estimate_note_gap(session);
+    judge(session);
+    estimate_end_turn(session, gave_back, was_measuring);
+    note_change(session);
+    if (!gave_back)
+        account_note_handover(session);
+}
+
+static void begin_lease(struct arbiter_session *session, enum arbiter_lease lease)
+{
+    lease_begin(session, lease);
+    estimate_begin_lease(session);
+    account_begin_lease(session, false);
+}
+
+/* The session's turn becomes a guest's lease, or the other way round. What it did as a guest and has not reported yet is
+ * charged with the turn. */
+static void convert_lease(struct arbiter_session *session, enum arbiter_lease lease)
+{
+    end_turn(session, false);
+    lease_convert(session, lease);
+    estimate_begin_lease(session);
+    account_begin_lease(session, true);
+}
+
+/* End the session's lease if none of its gates is open or closing. `gave_back`: nobody had asked for it. */
+static void end_if_over(struct arbiter_session *session, bool gave_back)
+{
+    if (!lease_is_over(session))
+        return;
+    end_turn(session, gave_back);
+    lease_end(session);
+    account_throttle(session);
+}
+
+static void close_lease(struct arbiter_session *session)
+{
+    if (session->facts.closing)
+        return;
+    lease_close(session);
+    end_if_over(session, false);
+}
+
+static void become_loose(struct arbiter_session *session)
+{
+    account_charge(session);
+    lease_become_loose(session);
+    estimate_begin_lease(session);
+    account_begin_lease(session, false);
+}
+
+/* --- On which GPUs shares count -------------------------------------------------------------------- */
+
+static void set_free(struct arbiter_session *session)
+{
+    facts_set_held(session, 0, session->facts.held);
+    if (session->facts.lease == LEASE_FREE && !session->facts.closing)
+        return;
+    account_charge(session);
+    begin_lease(session, LEASE_FREE);
+    for (struct arbiter_process *at = session->processes; at; at = at->next)
+        if (at->facts.gate == PROCESS_OPEN)
+            lease_open_gate(at);
+}
+
+/* Shares count on these of the session's GPUs now: the session leases them as a whole. */
+static void set_gpus(struct arbiter_session *session, uint64_t gpus)
+{
+    uint64_t more = gpus & ~session->facts.gpus;
+    if (more)
+        account_come_back(session, more);
+    uint64_t held = session->facts.held;
+    facts_set_held(session, gpus, held);
+    if (session->facts.lease == LEASE_FREE) {
+        facts_set_held(session, gpus, gpus);
+        close_lease(session);
+    } else if (session->facts.lease == LEASE_GUEST) {
+        facts_set_held(session, gpus, gpus);
+    } else if (is_held(session) && (gpus & ~held)) {
+        close_lease(session);
+    } else if (is_held(session) && gpus != held) {
+        account_charge(session);
+        facts_set_held(session, gpus, gpus);
+    }
+}
+
+static void find_modes(struct arbiter *arbiter)
+{
+    uint64_t shares = 0;
+    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        if (is_restricted(session))
+            shares |= facts_gpus_of(session);
+    uint64_t changed = shares ^ arbiter->shares;
+    arbiter->shares = shares;
+    FOR_GPUS (gpu, changed)
+        arbiter->calls->mode(arbiter->context, (unsigned)gpu,
+                             arbiter_mode(arbiter, (unsigned)gpu, arbiter->now));
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
+        uint64_t gpus = facts_gpus_of(session);
+        if (!session->processes)
+            facts_set_held(session, 0, session->facts.held);
+        else if (gpus ? !(gpus & shares) : !is_restricted(session))
+            set_free(session);
+        else
+            set_gpus(session, gpus & shares);
+    }
+}
+
+/* --- A round --------------------------------------------------------------------------------------- */
+
+static void find_role(struct arbiter_session *session)
+{
+    role_favour_judge(session);
+    if (estimate_measure_if_doubted(session))
+        lease_extend(session, ESTIMATE_MEASURE_NS);
+    if (!session->facts.gpus)
+        return;
+    if (role_find_needy(session))
+        account_forgive(session, FORGIVEN_CONTENT);
+    enum role_change change = role_find(session);
+    if (change == ROLE_TAKES_TURNS) {
+        account_join_turns(session);
+    } else if (change == ROLE_BECOMES_GUEST) {
+        estimate_leave_turns(session);
+        account_leave_turns(session);
+    }
+    if (session->role.takes_turns && session->account.is_backlogged)
+        role_find_donors(session, missing(session));
+}
+
+static void find_roles(struct arbiter *arbiter)
+{
+    FOR_GPUS (gpu, arbiter->shares)
+        estimate_audit(arbiter, gpu);
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        find_role(at);
+}
+
+/* Change the leases of sessions whose role has changed: in place where nothing forbids it. */
+static void change_roles(struct arbiter *arbiter)
+{
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
+        if (session->facts.closing)
+            continue;
+        if (session->facts.lease == LEASE_EXCLUSIVE && !session->role.takes_turns)
+            convert_lease(session, LEASE_GUEST);
+        else if (session->facts.lease == LEASE_GUEST && session->role.takes_turns &&
+                 !lease_is_obstructed(session) &&
+                 !(is_measuring(session) && estimate_is_measured_singly(session)))
+            convert_lease(session, LEASE_EXCLUSIVE);
+        else if (session->facts.lease == LEASE_GUEST && session->role.takes_turns)
+            close_lease(session);
+    }
+}
+
+static void give_up_closing(struct arbiter_session *session)
+{
+    estimate_take_overdue(session);
+    estimate_doubt(session);
+    lease_give_up(session);
+    end_if_over(session, false);
+}
+
+static void take_steps(struct arbiter *arbiter)
+{
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        if (session->lease.closes_alone)
+            lease_step(session);
+}
+
+static void take_away(struct arbiter *arbiter)
+{
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
+        if (session->facts.closing) {
+            lease_note_left(session);
+            if (arbiter->now >= session->lease.closes_at)
+                give_up_closing(session);
+            continue;
+        }
+        if (session->facts.lease == LEASE_LOOSE) {
+            if (arbiter->now >= session->lease.retry_at)
+                close_lease(session);
+            continue;
+        }
+        if (session->facts.lease != LEASE_GUEST && !lease_is_in_the_way(session))
+            continue;
+        if (is_capped(session) && order_tokens_left(session) <= 0) {
+            account_use_up(session);
+            close_lease(session);
+        } else if (session->facts.lease == LEASE_EXCLUSIVE && order_is_cut_short(session)) {
+            close_lease(session);
+        } else if (session->facts.lease == LEASE_EXCLUSIVE && arbiter->now >= session->lease.turn_ends) {
+            if (order_is_pressed(session))
+                close_lease(session);
+            else
+                lease_extend(session, order_until_overtaken(session));
+        }
+    }
+}
+
+static int compare_order(const void *a, const void *b)
+{
+    const struct arbiter_session *const *left = a, *const *right = b;
+    return order_precedes(*left, *right) ? -1 : order_precedes(*right, *left);
+}
+
+/* `session` waits for several GPUs, of which some are idle. They are kept for it if all sessions that hold the
+ * others have to yield to it anyway, and those are told to close now. Otherwise the idle GPUs go to another session
+ * meanwhile. All sessions stand in one order, so two that wait for each other's GPUs cannot both keep one. */
+static bool keep_for(struct arbiter_session *session)
+{
+    struct arbiter *arbiter = session->arbiter;
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (lease_is_in_the_way(at) && (at->facts.held & session->facts.gpus) && !at->facts.closing &&
+            !order_precedes(session, at))
+            return false;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (lease_is_in_the_way(at) && (at->facts.held & session->facts.gpus))
+            close_lease(at);
+    return true;
+}
+
+static uint64_t gpus_in_the_way(const struct arbiter *arbiter)
+{
+    uint64_t gpus = 0;
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (lease_is_in_the_way(at))
+            gpus |= at->facts.held;
+    return gpus;
+}
+
+/* Close the guests of the GPUs on which `measured` is to be measured, since that begins once they have left. */
+static void close_guests(struct arbiter_session *measured)
+{
+    for (struct arbiter_session *at = measured->arbiter->sessions; at; at = at->next)
+        if (at->facts.lease == LEASE_GUEST && !at->facts.closing && (at->facts.held & measured->facts.gpus))
+            close_lease(at);
+}
+
+static void give_turns(struct arbiter *arbiter, unsigned count)
+{
+    uint64_t kept = 0;
+    for (unsigned i = 0; i < count; i++) {
+        struct arbiter_session *session = arbiter->sorted[i];
+        uint64_t taken = gpus_in_the_way(arbiter);
+        if (!session->role.takes_turns || (session->facts.gpus & kept))
+            continue;
+        if (!lease_is_obstructed(session)) {
+            begin_lease(session, LEASE_EXCLUSIVE);
+        } else if (!(session->facts.gpus & taken)) {
+            kept |= session->facts.gpus;
+            if (!is_measuring(session))
+                continue;
+            close_guests(session);
+            arbiter->measured |= session->facts.gpus;
+        } else if ((session->facts.gpus & ~taken) && keep_for(session)) {
+            kept |= session->facts.gpus;
+        }
+    }
+}
+
+static void give(struct arbiter *arbiter)
+{
+    unsigned count = 0;
+    arbiter->measured = 0;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (order_is_eligible(at))
+            arbiter->sorted[count++] = at;
+    if (count > 1)
+        qsort(arbiter->sorted, count, sizeof(struct arbiter_session *), compare_order);
+    give_turns(arbiter, count);
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        if (at->facts.lease != LEASE_EXCLUSIVE || !is_measuring(at))
+            continue;
+        arbiter->measured |= at->facts.held;
+        close_guests(at); /* there are guests if it held a turn before it was to be measured */
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (!arbiter->sorted[i]->role.takes_turns && !(arbiter->sorted[i]->facts.gpus & arbiter->measured))
+            begin_lease(arbiter->sorted[i], LEASE_GUEST);
+}
+
+/* What holds between any two decisions. */
+static void check(const struct arbiter *arbiter)
+{
+    uint64_t taken = 0;
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        GS_CHECK(at->facts.lease != LEASE_NONE || (!at->facts.held && !at->facts.closing));
+        /* A lease that ends keeps what it had: shares may have ceased to count on some of it meanwhile. */
+        GS_CHECK(!(at->facts.held & ~arbiter->shares) || at->facts.lease == LEASE_FREE || at->facts.closing);
+        if (at->facts.lease != LEASE_EXCLUSIVE || !lease_is_in_the_way(at))
+            continue;
+        GS_CHECK(!(at->facts.held & taken));
+        taken |= at->facts.held;
+    }
+}
+
+static void decide(struct arbiter *arbiter)
+{
+    find_modes(arbiter);
+    account_find_backlogged(arbiter);
+    order_find(arbiter);
+    find_roles(arbiter);
+    change_roles(arbiter);
+    take_away(arbiter);
+    take_steps(arbiter);
+    give(arbiter);
+    lease_note_waiting(arbiter);
+    lease_open_gates(arbiter);
+    check(arbiter);
+    arbiter->next = NEVER;
+    for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        arbiter->next = earliest(arbiter->next, lease_next(session));
+}
+
 void arbiter_tick(struct arbiter *arbiter, uint64_t now)
 {
-    arbiter_settle(arbiter, now);
-    arbiter_decide(arbiter);
+    settle(arbiter, now);
+    decide(arbiter);
 }
 
 uint64_t arbiter_next(const struct arbiter *arbiter)
@@ -24,243 +398,101 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
     return arbiter->next;
 }
 
-/* A process that reported nothing for this long has no work. */
-#define SILENT_NS UINT64_C(100000000)
-/* Two reports: the most that a process can have worked without a report, beyond its longest piece. */
-#define UNTOLD_NS (2.0 * WIRE_REPORT_NS)
-#define BUSY_SMOOTH_NS 100000000.0
-#define MOST_OF_PART 0.85
-/* How long an agent remembers what calls took, unless it is told to forget. Company that it had for less than
- * OVERLAP_MOST_NS after it was told to forget, because the turn before had not ended, does not count. */
-#define OF_LATE_NS UINT64_C(500000000)
-#define OVERLAP_MOST_NS (2 * ARBITER_LEAD_NS)
+/* --- What agents tell ------------------------------------------------------------------------------ */
 
-static void note_busy_part(struct arbiter_process *process, double busy, double passed)
+/* Enter a process's report in the accounts. */
+static void take_report(struct arbiter_process *process, const struct wire_work *work)
 {
-    if (passed <= 0)
-        return;
-    double part = busy < passed ? busy / passed : 1;
-    process->busy_part +=
-        (part - process->busy_part) * weight_in_average(&process->busy_told_ns, passed, BUSY_SMOOTH_NS);
-}
-
-/* Each process of a session reports how long it had work, and several have work at the same time. Returns which
- * part of all their reports is the session's time, for the processes whose gates were open since `from`, if none
- * keeps step with another. A process that never reported is taken to be like the teller. */
-static double part_of_session(const struct arbiter_process *teller, uint64_t from)
-{
-    const struct arbiter_session *session = teller->session;
-    double sum = 0, idle = 1;
-    unsigned count = 0;
-    for (const struct arbiter_process *at = session->processes; at; at = at->next) {
-        if ((!is_let_in(at) && at->reported_at <= from) ||
-            session->arbiter->now - at->reported_at > SILENT_NS)
-            continue;
-        double part = at->busy_told_ns > 0 ? at->busy_part : teller->busy_part;
-        sum += part;
-        idle *= 1 - part;
-        count++;
-    }
-    return count > 1 && sum > 0 ? (1 - idle) / sum : 1;
-}
-
-/* Of the time that a process reports, the part that is not also the time of other processes of its session. Where
- * that is little more than the least time that its calls can have taken, or less, that least time counts. Then all
- * its calls take about that long, and the rest is how the processes keep step with each other. */
-static double own_part(const struct arbiter_process *process, uint64_t from, double busy, double calls)
-{
-    double part = busy * part_of_session(process, from), least = calls * least_of(&process->least);
-    if (!has_several_processes(process->session))
-        return busy;
-    return least < part * MOST_OF_PART ? part : least < busy ? least : busy;
-}
-
-/* The earliest time at which the first piece of work in a report may have begun: a piece is reported as a whole,
- * when it is done. */
-static uint64_t began_at(const struct arbiter_process *process, uint64_t from)
-{
-    uint64_t longest = process->longest_ns;
-    if (!process->open_since)
-        return from;
-    return from - process->open_since < longest ? process->open_since : from - longest;
-}
-
-/* Of the time with work that is told, the part in which the GPU had begun with it. */
-static double begun_part(const struct wire_work *work)
-{
-    uint64_t busy_ns = work->progress.busy_ns;
-    return work->begun_ns && work->begun_ns < busy_ns ? (double)work->begun_ns / (double)busy_ns : 1;
-}
-
-static void note_measured(struct stretch *stretch, const struct wire_work *work)
-{
-    double least = (double)work->least_ns;
-    if (!work->measured)
-        return;
-    stretch->is_measured = true;
-    if (least > 0 && (stretch->least_ns <= 0 || least < stretch->least_ns))
-        stretch->least_ns = least;
-}
-
-/* Whether a process's report on the time since `began` is about its own calls alone. Its agent takes calls that it
- * did not measure to be like its latest ones, and none of these may be from the time before its company left. */
-static bool is_alone_since(const struct arbiter_process *process, uint64_t began)
-{
-    uint64_t company_at = process->session->company_at;
-    bool is_forgotten = process->afresh_at + OVERLAP_MOST_NS >= company_at;
-    return company_at <= began && (is_forgotten || company_at + OF_LATE_NS <= began);
-}
-
-/* Enter a process's report in the accounts. Time with work counts up to the time that passed since the process's
- * gate opened, for a process cannot claim more. A long piece of work is reported as a whole, when it is done. */
-static void take_measure(struct arbiter_process *process, const struct wire_work *work)
-{
-    const struct wire_progress *told = &work->progress;
     struct arbiter_session *session = process->session;
-    uint64_t now = session->arbiter->now, from = process->reported_at;
-    uint64_t most = now - from + process->spare_ns;
-    uint64_t open = process->open_since ? now - process->open_since : 0;
-    double passed = (double)(now - session->told_at);
-    process->reported_at = session->told_at = now;
-    process->longest_ns = told->longest_ns < open ? told->longest_ns : open;
-    session->waited_ns += told->waited_ns;
-    if (!is_held(session))
+    struct report report;
+    if (!facts_take(process, work, &report))
         return;
-    uint64_t began = began_at(process, from);
-    bool is_alone = is_alone_since(process, began);
-    bool is_single = is_alone && is_single_since(session, began);
-    if (is_alone)
-        least_note(&process->least, work->measured, (double)work->least_ns);
-    double busy = (double)(told->busy_ns < most ? told->busy_ns : most);
-    process->spare_ns = told->busy_ns < most ? most - told->busy_ns : 0;
-    note_busy_part(process, busy, (double)(now - from));
-    process->told_busy_ns += busy;
-    process->told_used_ns += fmax(fmin(arbiter_cost(process, (double)told->calls), busy), 0);
-    double whole = busy;
-    if (is_single)
-        arbiter_learn_singly(process, (struct cost_stretch){(double)(now - from), busy, (double)told->calls,
-                                                            !work->measured, (double)work->least_ns});
-    else
-        busy = own_part(process, from, busy, (double)told->calls);
-    session->busy_ns += busy;
-    session->said_ns += busy;
-    note_measured(&session->stretch, work);
-    session->told_begun = begun_part(work);
-    arbiter_learn(process, is_alone, passed, whole, busy, (double)told->calls);
-}
-
-/* The most time with work that the process can have had since its last report, since it reports every 20 ms what is
- * done. In a turn that others want, that may be all of the time: it would have given an idle turn back. */
-static double most_untold(const struct arbiter_process *process)
-{
-    const struct arbiter_session *session = process->session;
-    double passed = (double)(session->arbiter->now - process->reported_at);
-    bool gives_back =
-        is_exclusive(session) && (session->lease == LEASE_LOOSE || (session->flags & WIRE_LEASE_WANTED));
-    return gives_back ? passed : fmin(passed, (double)process->longest_ns + UNTOLD_NS);
-}
-
-/* The process has gone without a last report. In a turn, it is charged for all the work that it can have had; as a
- * guest, for the part of it in which it had work lately. */
-static void take_last_measure(struct arbiter_process *process)
-{
-    double part = process->session->lease == LEASE_GUEST ? process->busy_part : 1;
-    take_measure(process, &(struct wire_work){.progress = {.busy_ns = (uint64_t)(most_untold(process) * part),
-                                                           .longest_ns = process->longest_ns}});
+    struct taken taken = estimate_take(process, &report);
+    role_favour_use(session, taken.used_ns);
+    if (session->facts.lease == LEASE_GUEST)
+        account_charge_guest(session, taken, report.is_alone);
+    role_count_turns(session);
+    if (estimate_is_stretch(session))
+        judge(session);
 }
 
 void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now)
 {
-    arbiter_settle(process->session->arbiter, now);
-    process->gpus = gpus;
-    if (process->gate != PROCESS_OPEN)
-        process->wants = true;
-    arbiter_decide(process->session->arbiter);
+    settle(process->session->arbiter, now);
+    facts_want(process, gpus);
+    decide(process->session->arbiter);
 }
 
 void arbiter_set_away(struct arbiter_process *process, bool is_away, uint64_t now)
 {
-    if (process->is_away == is_away)
+    if (process->facts.is_away == is_away)
         return;
-    arbiter_settle(process->session->arbiter, now);
-    process->is_away = is_away;
-    arbiter_decide(process->session->arbiter);
+    settle(process->session->arbiter, now);
+    facts_set_away(process, is_away);
+    decide(process->session->arbiter);
 }
 
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now)
 {
     struct arbiter *arbiter = process->session->arbiter;
-    arbiter_settle(arbiter, now);
-    if (process->gate == PROCESS_OPEN && closed->lease == process->lease)
-        arbiter_leave(process);
-    if (process->gate == PROCESS_CLOSING && closed->lease == process->lease) {
-        arbiter_note_answer(process);
-        /* The processes of a session have the GPU one after the other. */
-        uint64_t begins_at = now;
-        for (const struct arbiter_process *at = process->session->processes; at; at = at->next)
-            if (at->gate == PROCESS_CLOSING && at->done_at != NEVER && at->done_at > begins_at)
-                begins_at = at->done_at;
-        if (closed->left_ns == WIRE_LEFT_ENDLESS) {
-            process->stalls = now >= process->stalls_at;
-        } else {
-            uint64_t left_ns = arbiter_believed_left(process, closed->left_ns);
-            process->done_at = left_ns < NEVER - begins_at ? begins_at + left_ns : NEVER;
-            arbiter_expect_drained(process, left_ns);
-        }
-        arbiter_step(process->session);
+    settle(arbiter, now);
+    if (process->facts.gate == PROCESS_OPEN && closed->lease == process->facts.lease) {
+        lease_leave(process);
+        end_if_over(process->session, false);
     }
-    arbiter_decide(arbiter);
+    if (process->facts.gate == PROCESS_CLOSING && closed->lease == process->facts.lease) {
+        lease_note_answer(process);
+        lease_note_left_of(process, closed->left_ns);
+        lease_step(process->session);
+    }
+    decide(arbiter);
 }
 
-void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now)
+/* The process's gate is closed, by what it says of its lease. */
+static void take_returned(struct arbiter_process *process, const struct wire_returned *returned)
 {
     struct arbiter_session *session = process->session;
-    arbiter_settle(session->arbiter, now);
-    /* A process that gave a lease back by itself also answers a REVOKE that crossed with that. */
-    if (process->gate == PROCESS_CLOSED || returned->lease != process->lease) {
-        session->waited_ns += returned->waited_ns;
-        arbiter_decide(session->arbiter);
-        return;
-    }
-    arbiter_note_answer(process);
-    bool was_counted = process->gate != PROCESS_OVERDUE;
+    bool is_undrained = returned->outcome == WIRE_OUTCOME_UNDRAINED;
+    lease_note_answer(process);
+    bool was_counted = process->facts.gate != PROCESS_OVERDUE;
     if (!was_counted) /* the process is new, or was stopped */
-        arbiter_doubt_cost(session);
-    take_measure(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
-                                                           .longest_ns = returned->longest_ns,
-                                                           .waited_ns = returned->waited_ns}});
-    uint64_t ended_ns = returned->ended_us * UINT64_C(1000);
-    session->ended_at = now - session->since > ended_ns ? now - ended_ns : session->since;
-    process->is_bursting = false;
-    process->gate = PROCESS_CLOSED;
-    if (returned->outcome != WIRE_OUTCOME_UNDRAINED)
-        process->open_since = 0;
-    if (returned->outcome == WIRE_OUTCOME_UNDRAINED)
-        arbiter_become_loose(session);
-    else if (session->lease == LEASE_LOOSE && !session->closing && returned->outcome == WIRE_OUTCOME_DRAINED)
-        process->wants = true; /* its gate did close, but another process of its session could not drain */
-    if (session->lease != LEASE_LOOSE || session->closing || !arbiter_has_waiting_process(session))
-        arbiter_end_lease_if_returned(session, returned->outcome == WIRE_OUTCOME_IDLE &&
-                                                   (!session->closing || session->leaves));
-    arbiter_decide(session->arbiter);
+        estimate_doubt(session);
+    take_report(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
+                                                          .longest_ns = returned->longest_ns,
+                                                          .waited_ns = returned->waited_ns}});
+    facts_returned(process, returned->ended_us * UINT64_C(1000), !is_undrained);
+    if (is_undrained)
+        become_loose(session);
+    else if (session->facts.lease == LEASE_LOOSE && !session->facts.closing &&
+             returned->outcome == WIRE_OUTCOME_DRAINED)
+        facts_want_again(
+            process); /* its gate did close, but another process of its session could not drain */
+    if (session->facts.lease != LEASE_LOOSE || session->facts.closing || !facts_has_waiting_process(session))
+        end_if_over(session, returned->outcome == WIRE_OUTCOME_IDLE &&
+                                 (!session->facts.closing || session->lease.leaves));
 }
 
-/* Whether a message is about the process's present lease: reports under a lease that is over do not count. */
-static bool is_current(const struct arbiter_process *process, uint64_t lease)
+/* A process that gave a lease back by itself also answers a REVOKE that crossed with that. */
+void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now)
 {
-    return lease == process->lease && is_let_in(process);
+    settle(process->session->arbiter, now);
+    if (process->facts.gate == PROCESS_CLOSED || returned->lease != process->facts.lease)
+        facts_add_waited(process->session, returned->waited_ns);
+    else
+        take_returned(process, returned);
+    decide(process->session->arbiter);
 }
 
 void arbiter_work(struct arbiter_process *process, const struct wire_work *work, uint64_t now)
 {
     struct arbiter_session *session = process->session;
-    arbiter_settle(session->arbiter, now);
-    if (!is_current(process, work->progress.lease))
+    settle(session->arbiter, now);
+    if (!facts_is_current(process, work->progress.lease))
         return;
-    take_measure(process, work);
-    if (is_exclusive(session) && now - session->charged_at >= CHARGE_EVERY_NS)
-        arbiter_charge(session);
-    arbiter_decide(session->arbiter);
+    take_report(process, work);
+    if (is_exclusive(session) && now - session->account.charged_at >= CHARGE_EVERY_NS)
+        account_charge(session);
+    decide(session->arbiter);
 }
 
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now)
@@ -278,17 +510,38 @@ void arbiter_progress(struct arbiter_process *process, const struct wire_progres
 
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now)
 {
-    arbiter_settle(process->session->arbiter, now);
-    if (!is_current(process, burst->lease))
+    settle(process->session->arbiter, now);
+    if (!facts_is_current(process, burst->lease))
         return;
-    process->is_bursting = burst->begins != 0;
-    arbiter_decide(process->session->arbiter);
+    facts_set_burst(process, burst->begins != 0);
+    decide(process->session->arbiter);
 }
 
 void arbiter_waits(struct arbiter_process *process, const struct wire_waits *waits)
 {
-    for (unsigned i = 0; i < WAITS_BUCKETS; i++)
-        process->session->waits[i] += waits->counts[i];
+    facts_add_waits(process->session, waits);
+}
+
+/* --- What the daemon sees -------------------------------------------------------------------------- */
+
+void arbiter_seen(struct arbiter_session *session, unsigned gpu, double part)
+{
+    estimate_see(session, gpu, part);
+}
+
+void arbiter_look_is_over(struct arbiter *arbiter, uint64_t now)
+{
+    settle(arbiter, now);
+    estimate_begin_look(arbiter);
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        double unsaid_ns[ARBITER_GPUS] = {0};
+        if (estimate_compare(at, unsaid_ns))
+            lease_tell(at, ARBITER_UNDERSTATED);
+        FOR_GPUS (gpu, at->facts.gpus)
+            if (unsaid_ns[gpu] > 0)
+                account_charge_unsaid(at, (unsigned)gpu, unsaid_ns[gpu]);
+    }
+    decide(arbiter);
 }
 
 /* --- Coming and going ------------------------------------------------------------------------------ */
@@ -304,35 +557,37 @@ struct arbiter *arbiter_new(const struct arbiter_calls *calls, void *context, ui
 void arbiter_free(struct arbiter *arbiter)
 {
     GS_CHECK(!arbiter->sessions);
-    arbiter_users_free(arbiter);
-    free(arbiter->order);
+    account_users_free(arbiter);
+    free(arbiter->sorted);
     free(arbiter);
 }
 
-struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner, uint64_t user,
+/* Without memory, returns false. */
+static bool make_room_to_sort(struct arbiter *arbiter)
+{
+    struct arbiter_session **sorted =
+        realloc(arbiter->sorted, (arbiter->session_count + 1) * sizeof(struct arbiter_session *));
+    if (sorted)
+        arbiter->sorted = sorted;
+    return sorted;
+}
+
+struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner, uint64_t user_id,
                                             struct share share, unsigned priority)
 {
     struct arbiter_session *session = calloc(1, sizeof(*session));
-    struct arbiter_session **order =
-        realloc(arbiter->order, (arbiter->session_count + 1) * sizeof(struct arbiter_session *));
-    if (order)
-        arbiter->order = order;
-    if (session && order)
-        session->user = arbiter_user_enter(arbiter, user);
-    if (!session || !session->user) {
+    bool has_room = session && make_room_to_sort(arbiter);
+    struct arbiter_user *user = has_room ? account_user_enter(arbiter, user_id) : NULL;
+    if (!user) {
         free(session);
         return NULL;
     }
-    session->arbiter = arbiter;
-    session->owner = owner;
-    session->serial = ++arbiter->serial;
-    session->share = share;
-    session->priority = priority;
-    session->weight = 1;
-    session->tokens = is_capped(session) ? bucket_start(session) - arbiter_overdraft(session) : BUCKET_NS;
-    arbiter_throttle(session);
-    arbiter_forget(session);
-    session->next = arbiter->sessions;
+    *session = (struct arbiter_session){
+        .next = arbiter->sessions, .arbiter = arbiter, .owner = owner, .serial = ++arbiter->serial};
+    facts_set_share(session, share, priority);
+    estimate_begin(session);
+    account_begin(session, user);
+    role_begin(session);
     arbiter->sessions = session;
     arbiter->session_count++;
     return session;
@@ -340,20 +595,12 @@ struct arbiter_session *arbiter_session_add(struct arbiter *arbiter, void *owner
 
 void arbiter_session_set(struct arbiter_session *session, struct share share, unsigned priority, uint64_t now)
 {
-    struct arbiter *arbiter = session->arbiter;
-    arbiter_settle(arbiter, now);
-    if (priority != session->priority)
-        FOR_GPUS (gpu, session->gpus) {
-            double ahead = session->use[gpu].vt - arbiter->gpus[gpu].clock[session->priority];
-            session->use[gpu].vt = arbiter->gpus[gpu].clock[priority] + (ahead > 0 ? ahead : 0);
-        }
-    session->share = share;
-    session->priority = priority;
-    arbiter_forget_need(session);
-    if (!is_capped(session))
-        session->tokens = BUCKET_NS;
-    arbiter_throttle(session);
-    arbiter_decide(arbiter);
+    unsigned was = session->facts.priority;
+    settle(session->arbiter, now);
+    facts_set_share(session, share, priority);
+    account_set_share(session, was);
+    role_forget_need(session);
+    decide(session->arbiter);
 }
 
 void arbiter_session_remove(struct arbiter_session *session)
@@ -361,62 +608,51 @@ void arbiter_session_remove(struct arbiter_session *session)
     struct arbiter *arbiter = session->arbiter;
     struct arbiter_session **at = &arbiter->sessions;
     GS_CHECK(!session->processes);
-    if (session->takes_turns)
-        arbiter_leave_turns(session);
-    arbiter_note_overdraft(session);
-    session->user->sessions--;
+    account_end(session);
     while (*at != session)
         at = &(*at)->next;
     *at = session->next;
     arbiter->session_count--;
     free(session);
     for (struct arbiter_session *other = arbiter->sessions; other; other = other->next)
-        arbiter_begin_beside(other); /* the session's use does not count in what others used any more */
+        estimate_begin_beside(other); /* the session's use does not count in what others used any more */
 }
 
 struct arbiter_process *arbiter_process_add(struct arbiter_session *session, void *owner, uint64_t now)
 {
-    struct arbiter *arbiter = session->arbiter;
     struct arbiter_process *process = calloc(1, sizeof(*process));
     if (!process)
         return NULL;
-    arbiter_settle(arbiter, now);
-    process->session = session;
-    process->owner = owner;
-    process->reported_at = process->watched_at = now;
-    if (!session->processes)
-        session->came_at = now;
-    process->next = session->processes;
+    settle(session->arbiter, now);
+    *process = (struct arbiter_process){.next = session->processes, .session = session, .owner = owner};
     session->processes = process;
-    arbiter_begin_costs(process);
-    arbiter_decide(arbiter);
-    if (process->gate == PROCESS_CLOSED) {
-        /* The gate may have been open until now, under an earlier daemon. The arbiter does not wait for the answer. */
-        process->gate = PROCESS_OVERDUE;
-        arbiter->calls->revoke(owner, 0, ARBITER_PATIENCE_NS);
-    }
+    facts_enter(process);
+    estimate_begin_costs(process);
+    decide(session->arbiter);
+    lease_enter(process);
     return process;
 }
 
 void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
 {
     struct arbiter_session *session = process->session;
-    struct arbiter *arbiter = session->arbiter;
-    arbiter_settle(arbiter, now);
-    if (is_let_in(process))
-        take_last_measure(process);
     struct arbiter_process **at = &session->processes;
+    settle(session->arbiter, now);
+    if (is_let_in(process)) /* it has gone without a last report */
+        take_report(process,
+                    &(struct wire_work){.progress = {.busy_ns = (uint64_t)estimate_last_work(process),
+                                                     .longest_ns = process->facts.longest_ns}});
     while (*at != process)
         at = &(*at)->next;
     *at = process->next;
     free(process);
-    arbiter_end_costs(session);
+    estimate_end_costs(session);
     if (session->processes)
-        arbiter_doubt_cost(session);
+        estimate_doubt(session);
     else
-        arbiter_try_open(session);
-    arbiter_end_lease_if_returned(session, false);
-    arbiter_decide(arbiter);
+        role_try_open(session);
+    end_if_over(session, false);
+    decide(session->arbiter);
 }
 
 /* --- Telling --------------------------------------------------------------------------------------- */
@@ -428,7 +664,7 @@ void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns)
 
 uint64_t arbiter_quantum(const struct arbiter *arbiter)
 {
-    return arbiter_turn_ns(arbiter);
+    return estimate_turn_ns(arbiter);
 }
 
 bool arbiter_quantum_is_auto(const struct arbiter *arbiter)
@@ -445,57 +681,77 @@ enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu, uint
 {
     if (!(arbiter->shares >> gpu & 1))
         return ARBITER_MODE_FREE;
-    uint64_t waited_at = arbiter->gpus[gpu].waited_at;
+    uint64_t waited_at = arbiter->gpus[gpu].lease.waited_at;
     return waited_at && now < waited_at + OPEN_AFTER_NS ? ARBITER_MODE_SHARES : ARBITER_MODE_OPEN;
 }
 
 uint64_t arbiter_handovers(const struct arbiter *arbiter, unsigned gpu)
 {
-    return arbiter->gpus[gpu].handovers;
+    return arbiter->gpus[gpu].lease.handovers;
 }
 
 enum arbiter_lease arbiter_session_lease(const struct arbiter_session *session)
 {
-    return session->lease;
+    return session->facts.lease;
 }
 
 uint64_t arbiter_session_asked(const struct arbiter_session *session, unsigned *steps)
 {
-    *steps = session->closing ? session->steps : 0;
-    return session->closing ? session->closing_at : 0;
+    *steps = session->facts.closing ? session->lease.steps : 0;
+    return session->facts.closing ? session->lease.closing_at : 0;
 }
 
 bool arbiter_session_waits(const struct arbiter_session *session)
 {
-    return arbiter_is_waiting(session);
+    return facts_is_waiting(session);
 }
 
 bool arbiter_session_is_undrainable(const struct arbiter_session *session)
 {
-    return session->tries >= TRIES_UNDRAINABLE;
+    return session->lease.tries >= TRIES_UNDRAINABLE;
 }
 
 uint64_t arbiter_session_waited(const struct arbiter_session *session)
 {
-    return session->waited_ns;
+    return session->facts.waited_ns;
 }
 
 const uint64_t *arbiter_session_waits_by_length(const struct arbiter_session *session)
 {
-    return session->waits;
+    return session->facts.waits;
 }
 
 bool arbiter_session_understates(const struct arbiter_session *session)
 {
-    return session->understates;
+    return session->estimate.understates;
 }
 
 bool arbiter_session_takes_turns(const struct arbiter_session *session)
 {
-    return session->takes_turns;
+    return session->role.takes_turns;
 }
 
 uint64_t arbiter_session_overruns(const struct arbiter_session *session)
 {
-    return session->overruns;
+    return session->lease.overruns;
+}
+
+uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu)
+{
+    return (uint64_t)session->estimate.used[gpu].ns;
+}
+
+uint64_t arbiter_session_held(const struct arbiter_session *session, unsigned gpu)
+{
+    return (uint64_t)session->account.held_ns[gpu];
+}
+
+double arbiter_session_progress(const struct arbiter_session *session)
+{
+    return session->account.progress;
+}
+
+double arbiter_session_achieved(const struct arbiter_session *session, unsigned gpu, uint64_t now)
+{
+    return estimate_achieved(session, gpu, now);
 }

@@ -12,6 +12,7 @@
 #include "ledger/ledger.h"
 
 struct agent;
+struct arbiter_process;
 struct connection;
 struct context_measurement;
 struct daemon;
@@ -39,6 +40,7 @@ struct process {
     struct connection *connection;
     uint16_t wire_version;                   /* of its HELLO; 0: under a daemon that did not record it */
     struct agent *agent;                     /* NULL: none is connected (agents.h) */
+    struct arbiter_process *gate;            /* NULL: the same (schedule.h) */
     struct process_move *move;               /* NULL: it has not reported on its memory (residency/moves.h) */
     struct context_measurement *measurement; /* context_cost.c; NULL: none is under way */
     /* One per GPU of the session; NULL before a first sample (driver_line.h). */

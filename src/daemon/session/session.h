@@ -107,7 +107,7 @@ struct session {
     struct move *move; /* NULL: none of its memory can move, or none has yet (residency/moves.h) */
     /* NULL: the driver was not asked to move it (residency/moves_checkpoint.c). */
     struct checkpoint *checkpoint;
-    struct arbiter_session *arbitrated; /* NULL before a first agent (agents.h) */
+    struct arbiter_session *arbitrated; /* NULL before a first agent (schedule.h) */
     LIST_HEAD(, orphan) orphans;        /* driver_line.h */
     unsigned orphan_count;
     uint64_t refused_before;          /* requests refused to processes that have gone */

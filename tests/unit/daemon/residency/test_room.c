@@ -18,7 +18,7 @@
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/residency.h"
-#include "daemon/schedule/agents.h"
+#include "daemon/schedule/schedule.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 
@@ -60,8 +60,8 @@ bool __wrap_agents_send(struct process *process, struct wire_message *message, i
     return true;
 }
 
-void __wrap_agents_set_away(struct process *process, bool is_away);
-void __wrap_agents_set_away(struct process *process, bool is_away)
+void __wrap_schedule_set_away(struct process *process, bool is_away);
+void __wrap_schedule_set_away(struct process *process, bool is_away)
 {
 }
 
@@ -225,7 +225,7 @@ static void say(struct member *member)
 {
     struct wire_message message = {.header.type = WIRE_MOVED, .moved = member->says};
     member->says.order = 0;
-    moves_take_memory(&member->process, &message);
+    moves_listener.take(&member->process, &message);
     settle();
 }
 
@@ -241,7 +241,7 @@ static struct member *work(unsigned number, uint64_t bytes)
 static void ask(struct member *member, uint64_t bytes)
 {
     struct wire_message message = {.header.type = WIRE_NEED, .need = {.number = 1, .bytes = bytes}};
-    moves_take_memory(&member->process, &message);
+    moves_listener.take(&member->process, &message);
     settle();
 }
 
@@ -468,7 +468,7 @@ static void a_process_has_no_host_memory_that_it_was_not_sent(void **state)
     liar->says.arena_bytes = UINT64_MAX;
     say(liar);
     assert_int_equal(moves_arena_bytes(&liar->session), ARENA_CHUNK_LARGE);
-    moves_take_memory(&liar->process, NULL); /* another agent of it */
+    moves_listener.gone(&liar->process); /* another agent of it */
     say(liar);
     assert_int_equal(moves_arena_bytes(&liar->session), ARENA_CHUNK_LARGE);
 }
@@ -725,7 +725,7 @@ static void ask_again(struct member *member, uint64_t bytes, uint32_t attempt)
     struct wire_message message = {.header.type = WIRE_NEED,
                                    .need = {.number = 1, .bytes = bytes, .attempt = attempt}};
     member->told_room = -1;
-    moves_take_memory(&member->process, &message);
+    moves_listener.take(&member->process, &message);
     settle();
 }
 
@@ -834,7 +834,7 @@ static void gather(unsigned waiting)
         waiter->session.when_full = WHEN_FULL_WAIT;
         struct wire_message message = {.header.type = WIRE_NEED,
                                        .need = {.number = 1, .bytes = 50 * PERCENT, .attempt = 1}};
-        moves_take_memory(&waiter->process, &message);
+        moves_listener.take(&waiter->process, &message);
     }
 }
 
@@ -846,7 +846,7 @@ static void many_messages_cost_one_decision(void **state)
     assert_int_equal(decisions, 1);
     for (unsigned i = 0; i < 300; i++) {
         struct wire_message message = {.header.type = WIRE_MOVED, .moved = members[0].says};
-        moves_take_memory(&members[0].process, &message);
+        moves_listener.take(&members[0].process, &message);
     }
     assert_int_equal(decisions, 1);
     settle();
@@ -902,7 +902,7 @@ static void what_is_told_to_many_is_told_in_parts(void **state)
 {
     for (unsigned i = 0; i < MEMBERS; i++) {
         struct wire_message message = {.header.type = WIRE_NEED, .need = {.number = 1, .bytes = 1}};
-        moves_take_memory(&join(i, LEDGER_ENGINE_SWAP, 0)->process, &message);
+        moves_listener.take(&join(i, LEDGER_ENGINE_SWAP, 0)->process, &message);
     }
     moves_decide(&daemon_state);
     assert_in_range(count_told(1), 1, 100);
@@ -915,7 +915,7 @@ static void many_are_refused_in_parts(void **state)
     join(0, LEDGER_ENGINE_PLAIN, 90 * PERCENT);
     for (unsigned i = 1; i < 100; i++) {
         struct wire_message message = {.header.type = WIRE_NEED, .need = {.number = 1, .bytes = CARD / 2}};
-        moves_take_memory(&join(i, LEDGER_ENGINE_SWAP, 0)->process, &message);
+        moves_listener.take(&join(i, LEDGER_ENGINE_SWAP, 0)->process, &message);
     }
     pass(1);
     assert_int_equal(count_told(0), 0);

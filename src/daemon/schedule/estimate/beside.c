@@ -1,9 +1,7 @@
 /* What a session used beside others. There are three guesses: its calls by their cost, as measured alone; what
  * others leave of the time in which any session has work; and what the session would have if all shared the GPU
- * evenly. docs/architecture.md explains them in "Guesses in company". */
-#include <math.h>
-
-#include "daemon/schedule/arbiter_state.h"
+ * evenly. docs/internals/scheduling.md explains them. */
+#include "daemon/schedule/estimate/estimate.h"
 
 /* The length of the window in which what a session reports is compared with what others are charged. */
 #define BESIDE_NS 200000000.0
@@ -25,9 +23,9 @@
 /* If more than this part of what others are charged may be wrong, they may have used all of the time. */
 #define UNSURE 0.05
 
-double arbiter_spent(const struct arbiter_session *session, double busy_ns, double cost_ns)
+double estimate_spent(const struct arbiter_session *session, double busy_ns, double cost_ns)
 {
-    const struct beside *beside = &session->beside;
+    const struct beside *beside = &session->estimate.beside;
     if (cost_ns < 0 && beside->by_time <= 0)
         return cost_ns;
     double by_calls_ns = cost_ns * (beside->cost_part > 0 ? beside->cost_part : 1);
@@ -37,15 +35,15 @@ double arbiter_spent(const struct arbiter_session *session, double busy_ns, doub
 /* The first of the GPUs that the session holds. */
 static unsigned first_gpu(const struct arbiter_session *session)
 {
-    return session->held ? (unsigned)__builtin_ctzll(session->held) : 0;
+    return session->facts.held ? (unsigned)__builtin_ctzll(session->facts.held) : 0;
 }
 
 /* What the session has used by now and is not charged for yet: in its turn, what it reported; and what it will
  * report if it goes on as in its last stretch. */
 static double used_since(const struct arbiter_session *session)
 {
-    double silent_ns = fmin((double)(session->arbiter->now - session->told_at), SILENT_NS);
-    return (is_exclusive(session) ? session->spent_ns : 0) + session->last_used * silent_ns;
+    double silent_ns = fmin((double)(session->arbiter->now - session->facts.told_at), SILENT_NS);
+    return (is_exclusive(session) ? session->estimate.spent_ns : 0) + session->estimate.last_used * silent_ns;
 }
 
 /* What other sessions used of a session's first GPU, in all, and how much of that may be wrong. */
@@ -59,9 +57,9 @@ static double idle_of_others(const struct arbiter_session *session, double passe
 {
     double idle = 1;
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
-        double open_ns = fmin((double)(session->arbiter->now - at->since), passed_ns);
-        if (at != session && (at->held >> first_gpu(session) & 1) && open_ns > 0)
-            idle *= 1 - at->last_busy * open_ns / passed_ns;
+        double open_ns = fmin((double)(session->arbiter->now - at->facts.since), passed_ns);
+        if (at != session && (at->facts.held >> first_gpu(session) & 1) && open_ns > 0)
+            idle *= 1 - at->estimate.last_busy * open_ns / passed_ns;
     }
     return idle;
 }
@@ -71,21 +69,21 @@ static struct others find_others(const struct arbiter_session *session)
     struct others others = {0};
     unsigned gpu = first_gpu(session);
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next) {
-        bool is_there = at->held >> gpu & 1;
+        bool is_there = at->facts.held >> gpu & 1;
         double since = is_there ? used_since(at) : 0;
         if (at == session)
             continue;
-        others.ns += at->use[gpu].used_ns + since;
-        others.unsure_ns += at->use[gpu].unsure_ns + since * arbiter_calls_error(at);
+        others.ns += at->estimate.used[gpu].ns + since;
+        others.unsure_ns += at->estimate.used[gpu].unsure_ns + since * estimate_calls_error(at);
     }
     return others;
 }
 
-void arbiter_begin_beside(struct arbiter_session *session)
+void estimate_begin_beside(struct arbiter_session *session)
 {
     struct others others = find_others(session);
-    session->beside.before_ns = others.ns;
-    session->beside.unsure_before_ns = others.unsure_ns;
+    session->estimate.beside.before_ns = others.ns;
+    session->estimate.beside.unsure_before_ns = others.unsure_ns;
 }
 
 /* A guess at a part of the time, and its usual error. */
@@ -149,17 +147,17 @@ static double cost_part(const struct begun *begun, double error)
     return fmin(fmax(part, 1 - error), 1);
 }
 
-double arbiter_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
-                           double cost_ns)
+double estimate_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
+                            double cost_ns)
 {
-    struct beside *beside = &session->beside;
+    struct beside *beside = &session->estimate.beside;
     struct others others = find_others(session);
     double others_ns = others.ns - beside->before_ns;
     double unsure_ns = fmax(others.unsure_ns - beside->unsure_before_ns, 0);
     double most_ns = unsure_ns > UNSURE * others_ns ? passed_ns : others_ns;
     beside->passed_ns += passed_ns;
     beside->busy_ns += busy_ns;
-    beside->begun_ns += busy_ns * session->told_begun;
+    beside->begun_ns += busy_ns * session->facts.told_begun;
     beside->calls += calls;
     beside->spent_ns += fmax(cost_ns, 0);
     beside->others_idle_ns += idle_of_others(session, passed_ns) * passed_ns;
@@ -170,7 +168,7 @@ double arbiter_note_beside(struct arbiter_session *session, double passed_ns, do
     if (beside->passed_ns < BESIDE_NS || beside->busy_ns <= 0)
         return most_ns;
     struct guess by_time = guess_by_time(beside);
-    double busy = fmin(beside->busy_ns / beside->passed_ns, 1), error = arbiter_calls_error(session);
+    double busy = fmin(beside->busy_ns / beside->passed_ns, 1), error = estimate_calls_error(session);
     struct begun begun = beside->begun;
     add_begun(&begun, beside);
     /* The GPU computes for no longer than it has begun with work. */

@@ -1,4 +1,4 @@
-#include "daemon/schedule/solo_cost.h"
+#include "daemon/schedule/estimate/solo_cost.h"
 
 #include <math.h>
 

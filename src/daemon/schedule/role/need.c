@@ -1,15 +1,13 @@
 /* Says which guests take turns for a while: those that get less than their minimum (needy), and those that take what
  * others lack.
  *
- * A guest's progress is counted from how long it has no work before the GPU (arbiter_role.c), which is right for a
+ * A guest's progress is counted from how long it has no work before the GPU (estimate/learn.c), which is right for a
  * program that makes its next call when it is done with the last one and with its own affairs. A service whose
  * requests come at times of their own has less idle time where each of them takes longer, and still answers all of
  * them as soon as alone. By that count it may look needy, and turns then make each request wait for others' turns,
  * for nothing. So a needy guest's turns are a trial: what they bring is compared with what they should bring by that
  * count. Where they bring no more calls a second, the guest was not needy. */
-#include <math.h>
-
-#include "daemon/schedule/arbiter_state.h"
+#include "daemon/schedule/role/role.h"
 
 /* A guest is needy when it is this far behind its minimum. It lost some of it while it was measured for the first time:
  * it is not needy for NEEDY_AFTER_NS after that, and that loss does not count for NEW_NS. */
@@ -45,11 +43,11 @@
  * such a one. */
 #define SAME_PACE 0.98
 
-void arbiter_forget_need(struct arbiter_session *session)
+void role_forget_need(struct arbiter_session *session)
 {
-    session->needy_for = session->donor_for = session->content_for = NEEDY_FIRST_NS;
-    session->needy_until = session->donor_until = session->content_until = 0;
-    session->as_guest = session->in_turns = (struct pace){0};
+    session->role.needy_for = session->role.donor_for = session->role.content_for = NEEDY_FIRST_NS;
+    session->role.needy_until = session->role.donor_until = session->role.content_until = 0;
+    session->role.as_guest = session->role.in_turns = (struct pace){0};
 }
 
 /* What was to last until then is over. */
@@ -58,41 +56,46 @@ static void end(uint64_t *until, uint64_t now)
     *until = *until < now ? *until : now;
 }
 
-void arbiter_try_open(const struct arbiter_session *gone)
+void role_try_open(const struct arbiter_session *gone)
 {
     uint64_t now = gone->arbiter->now;
-    if (!gone->takes_turns || now - gone->came_at < NEEDY_FIRST_NS)
+    if (!gone->role.takes_turns || now - gone->facts.came_at < NEEDY_FIRST_NS)
         return;
     for (struct arbiter_session *at = gone->arbiter->sessions; at; at = at->next) {
-        end(&at->needy_until, now);
-        end(&at->donor_until, now);
+        end(&at->role.needy_until, now);
+        end(&at->role.donor_until, now);
     }
 }
 
-bool arbiter_is_needy(const struct arbiter_session *session)
+bool role_is_needy(const struct arbiter_session *session)
 {
-    return !session->is_dense && session->arbiter->now < session->needy_until;
+    return !session->estimate.is_dense && session->arbiter->now < session->role.needy_until;
 }
 
 /* --- Trials ---------------------------------------------------------------------------------------- */
 
-static void count(struct pace *pace, double passed_ns, double speed, double calls)
+void role_count_turns(struct arbiter_session *session)
 {
-    pace->ns += passed_ns;
-    pace->speed_ns += speed * passed_ns;
-    pace->calls += calls;
+    struct pace all = {session->account.passed_ns, session->account.speed_ns, session->facts.calls};
+    const struct pace *seen = &session->role.seen;
+    if (session->arbiter->now < session->role.needy_until && session->role.takes_turns) {
+        session->role.in_turns.ns += all.ns - seen->ns;
+        session->role.in_turns.speed_ns += all.speed_ns - seen->speed_ns;
+        session->role.in_turns.calls += all.calls - seen->calls;
+    }
+    session->role.seen = all;
 }
 
-void arbiter_count_turns(struct arbiter_session *session, double passed_ns, double speed, double calls)
+void role_count_guest(struct arbiter_session *session, const struct judged *judged)
 {
-    if (session->arbiter->now < session->needy_until && session->takes_turns)
-        count(&session->in_turns, passed_ns, speed, calls);
-}
-
-void arbiter_count_guest(struct arbiter_session *session, double passed_ns, double speed, double calls)
-{
-    struct pace *pace = &session->as_guest;
-    count(pace, passed_ns, speed, calls);
+    struct pace *pace = &session->role.as_guest;
+    if (judged->is_alone) {
+        *pace = (struct pace){0};
+        return;
+    }
+    pace->ns += judged->whole_ns;
+    pace->speed_ns += judged->speed * judged->passed_ns;
+    pace->calls += judged->calls;
     double kept = fmin(GUEST_MOST_NS / pace->ns, 1);
     *pace = (struct pace){pace->ns * kept, pace->speed_ns * kept, pace->calls * kept};
 }
@@ -119,7 +122,7 @@ static double speed_at(const struct pace *pace)
  * count either, they should bring none. */
 static bool are_turns_in_vain(const struct arbiter_session *session)
 {
-    const struct pace *guest = &session->as_guest, *turns = &session->in_turns;
+    const struct pace *guest = &session->role.as_guest, *turns = &session->role.in_turns;
     if (turns->ns < TRIAL_NS || guest->ns < GUEST_LEAST_NS || turns->calls < 1 || guest->calls < 1 ||
         guest->speed_ns <= 0 || speed_at(guest) > promised_part(session) * ABOUT_MIN)
         return false;
@@ -136,28 +139,27 @@ static void end_trial(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now;
     for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (at->gpus & session->gpus)
-            end(&at->donor_until, now);
-    end(&session->needy_until, now);
-    session->needy_for = NEEDY_FIRST_NS;
-    session->content_until = now + session->content_for;
-    session->content_for *= session->content_for < NEEDY_MOST_NS ? 2 : 1;
-    session->owed_ns = fmin(session->owed_ns, 0);
-    session->as_guest = (struct pace){0};
+        if (at->facts.gpus & session->facts.gpus)
+            end(&at->role.donor_until, now);
+    end(&session->role.needy_until, now);
+    session->role.needy_for = NEEDY_FIRST_NS;
+    session->role.content_until = now + session->role.content_for;
+    session->role.content_for *= session->role.content_for < NEEDY_MOST_NS ? 2 : 1;
+    session->role.as_guest = (struct pace){0};
 }
 
-bool arbiter_is_content(const struct arbiter_session *session)
+bool role_is_content(const struct arbiter_session *session)
 {
-    const struct pace *guest = &session->as_guest, *turns = &session->in_turns;
+    const struct pace *guest = &session->role.as_guest, *turns = &session->role.in_turns;
     double in_turns = calls_in(turns, guest->ns);
-    return session->arbiter->now < session->content_until &&
+    return session->arbiter->now < session->role.content_until &&
            guest->calls + SURE * by_chance(in_turns, guest->calls, turns->calls) >= SAME_PACE * in_turns;
 }
 
 /* Whether the session was needy until a moment ago. */
 static bool was_needy(const struct arbiter_session *session)
 {
-    uint64_t until = session->needy_until;
+    uint64_t until = session->role.needy_until;
     return until && session->arbiter->now - until < NEEDY_AFTER_NS;
 }
 
@@ -165,34 +167,37 @@ static bool was_needy(const struct arbiter_session *session)
  * count: then its speed as a guest has to be too low as well, unless it was a needy one until a moment ago. */
 static bool lacks(const struct arbiter_session *session)
 {
-    uint64_t known_ns = session->arbiter->now - session->known_at;
+    uint64_t known_ns = session->arbiter->now - session->estimate.known_at;
     bool is_new = known_ns < NEW_NS && !was_needy(session);
-    return session->lease == LEASE_GUEST && session->owed_ns >= NEEDY_NS && known_ns >= NEEDY_AFTER_NS &&
-           !arbiter_is_content(session) && (!is_new || speed_at(&session->as_guest) < promised_part(session));
+    return session->facts.lease == LEASE_GUEST && session->account.owed_ns >= NEEDY_NS &&
+           known_ns >= NEEDY_AFTER_NS && !role_is_content(session) &&
+           (!is_new || speed_at(&session->role.as_guest) < promised_part(session));
 }
 
 /* Whether nobody else takes turns, so that the session's own bring nothing before those do that take what it lacks. */
 static bool is_among_guests(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (meets(at, session) && at->takes_turns)
+        if (meets(at, session) && at->role.takes_turns)
             return false;
     return true;
 }
 
-void arbiter_find_needy(struct arbiter_session *session)
+bool role_find_needy(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now;
-    if (arbiter_is_needy(session) && are_turns_in_vain(session))
+    bool is_in_vain = role_is_needy(session) && are_turns_in_vain(session);
+    if (is_in_vain)
         end_trial(session);
-    if (now < session->needy_until || !lacks(session))
-        return;
-    session->needy_until = now + session->needy_for;
-    session->needy_for *= session->needy_for < NEEDY_MOST_NS ? 2 : 1;
-    session->content_until = 0;
-    session->in_turns = (struct pace){0};
+    if (is_in_vain || now < session->role.needy_until || !lacks(session))
+        return is_in_vain;
+    session->role.needy_until = now + session->role.needy_for;
+    session->role.needy_for *= session->role.needy_for < NEEDY_MOST_NS ? 2 : 1;
+    session->role.content_until = 0;
+    session->role.in_turns = (struct pace){0};
     if (is_among_guests(session))
-        arbiter_find_donors(session, INFINITY);
+        role_find_donors(session, INFINITY);
+    return false;
 }
 
 /* --- Those who take what others lack --------------------------------------------------------------- */
@@ -201,34 +206,34 @@ void arbiter_find_needy(struct arbiter_session *session)
  * soon. */
 static void give_for_others(struct arbiter_session *session)
 {
-    uint64_t now = session->arbiter->now, until = session->donor_until;
+    uint64_t now = session->arbiter->now, until = session->role.donor_until;
     if (until && now >= until && now - until > NEEDY_MOST_NS)
-        session->donor_for = NEEDY_FIRST_NS;
-    else if (until && now >= until && session->donor_for < NEEDY_MOST_NS)
-        session->donor_for *= 2;
-    session->donor_until = now + session->donor_for;
+        session->role.donor_for = NEEDY_FIRST_NS;
+    else if (until && now >= until && session->role.donor_for < NEEDY_MOST_NS)
+        session->role.donor_for *= 2;
+    session->role.donor_until = now + session->role.donor_for;
 }
 
 /* The part of a GPU's time that a guest keeps from others. Work that needs several GPUs occupies each of them while
  * it waits for another. */
 static double taken_by(const struct arbiter_session *guest)
 {
-    return has_several_gpus(guest) ? guest->share_busy : guest->share_used;
+    return has_several_gpus(guest) ? guest->estimate.share_busy : guest->estimate.share_used;
 }
 
 /* How much others may lack until the guest is one who takes it: less where it was one until a short while ago. */
 static double robs_at_ns(const struct arbiter_session *guest)
 {
-    uint64_t until = guest->donor_until;
+    uint64_t until = guest->role.donor_until;
     return until && guest->arbiter->now - until < NEEDY_FIRST_NS ? ROBBED_AGAIN_NS : ROBBED_NS;
 }
 
-void arbiter_find_donors(const struct arbiter_session *robbed, double lacks_ns)
+void role_find_donors(const struct arbiter_session *robbed, double lacks_ns)
 {
     if (lacks_ns < ROBBED_AGAIN_NS)
         return;
     for (struct arbiter_session *at = robbed->arbiter->sessions; at; at = at->next) {
-        if (!meets(at, robbed) || at->takes_turns || lacks_ns < robs_at_ns(at))
+        if (!meets(at, robbed) || at->role.takes_turns || lacks_ns < robs_at_ns(at))
             continue;
         if (taken_by(at) > fmax(promised_part(at), GUEST_LITTLE) + GUEST_BEYOND)
             give_for_others(at);

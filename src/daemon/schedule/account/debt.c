@@ -1,9 +1,8 @@
 /* What users' sessions took beyond their part. The debt outlives the sessions, so that no user gets rid of it by
  * making new ones. It is paid back in the time in which the user's part of the GPU comes to as much. */
-#include <math.h>
 #include <stdlib.h>
 
-#include "daemon/schedule/arbiter_state.h"
+#include "daemon/schedule/account/account.h"
 
 /* A debt counts up to this: about the most that one session can take before the arbiter goes on without it. */
 #define DEBT_MOST_NS 3000000000.0
@@ -46,7 +45,7 @@ static void forget_idle_users(struct arbiter *arbiter)
     }
 }
 
-struct arbiter_user *arbiter_user_enter(struct arbiter *arbiter, uint64_t id)
+struct arbiter_user *account_user_enter(struct arbiter *arbiter, uint64_t id)
 {
     struct arbiter_user *user;
     forget_idle_users(arbiter);
@@ -64,7 +63,7 @@ struct arbiter_user *arbiter_user_enter(struct arbiter *arbiter, uint64_t id)
     return user;
 }
 
-void arbiter_users_free(struct arbiter *arbiter)
+void account_users_free(struct arbiter *arbiter)
 {
     while (arbiter->users) {
         struct arbiter_user *user = arbiter->users;
@@ -73,34 +72,40 @@ void arbiter_users_free(struct arbiter *arbiter)
     }
 }
 
-void arbiter_leave_turns(struct arbiter_session *session)
+void account_leave_turns(struct arbiter_session *session)
 {
     const struct arbiter *arbiter = session->arbiter;
+    session->account.in_turns = false;
     for (unsigned gpu = 0; gpu < ARBITER_GPUS; gpu++) {
-        double ahead = session->use[gpu].vt - arbiter->gpus[gpu].clock[session->priority];
+        double ahead = session->account.vt[gpu] - arbiter->gpus[gpu].account.clock[session->facts.priority];
         if (ahead > 0)
-            add_debt(&session->user->ahead[gpu], ahead * session->weight, session->weight, arbiter->now);
+            add_debt(&session->account.user->ahead[gpu], ahead * session->account.weight,
+                     session->account.weight, arbiter->now);
     }
 }
 
-void arbiter_join_turns(struct arbiter_session *session)
+void account_join_turns(struct arbiter_session *session)
 {
     const struct arbiter *arbiter = session->arbiter;
-    FOR_GPUS (gpu, session->gpus) {
-        double ahead = debt_now(&session->user->ahead[gpu], arbiter->now) / session->weight;
-        session->use[gpu].vt =
-            arbiter->gpus[gpu].clock[session->priority] + fmin(ahead, arbiter_most_ahead(session));
+    session->account.in_turns = true;
+    FOR_GPUS (gpu, session->facts.gpus) {
+        double ahead = debt_now(&session->account.user->ahead[gpu], arbiter->now) / session->account.weight;
+        session->account.vt[gpu] = arbiter->gpus[gpu].account.clock[session->facts.priority] +
+                                   fmin(ahead, account_most_ahead(session));
     }
 }
 
-void arbiter_note_overdraft(struct arbiter_session *session)
+void account_end(struct arbiter_session *session)
 {
-    double rate = (double)session->share.max / SHARE_WHOLE;
-    if (is_capped(session) && session->tokens < 0)
-        add_debt(&session->user->overdrawn, -session->tokens, rate, session->arbiter->now);
+    if (session->account.in_turns)
+        account_leave_turns(session);
+    session->account.user->sessions--;
+    double rate = (double)session->facts.share.max / SHARE_WHOLE;
+    if (is_capped(session) && session->account.tokens < 0)
+        add_debt(&session->account.user->overdrawn, -session->account.tokens, rate, session->arbiter->now);
 }
 
-double arbiter_overdraft(const struct arbiter_session *session)
+double account_overdraft(const struct arbiter_session *session)
 {
-    return debt_now(&session->user->overdrawn, session->arbiter->now);
+    return debt_now(&session->account.user->overdrawn, session->arbiter->now);
 }

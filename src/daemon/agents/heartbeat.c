@@ -1,4 +1,4 @@
-#include "daemon/schedule/heartbeat.h"
+#include "daemon/agents/heartbeat.h"
 
 #include <systemd/sd-event.h>
 

@@ -1,7 +1,5 @@
 /* Whether it is of use that others hold still for the bursts of a session of a higher priority. */
-#include <math.h>
-
-#include "daemon/schedule/arbiter_state.h"
+#include "daemon/schedule/role/role.h"
 
 /* The part of a window of WINDOW_NS for which others may hold still in vain. If they do for longer in two windows
  * in a row, they do not hold still for FIRST_NS after that, and for twice as long each next time, up to MOST_NS. */
@@ -12,26 +10,26 @@
 /* For so long, sessions that hold still keep the GPU busy, with what they may have before it and one piece of work. */
 #define STILL_FOR_OTHERS_NS (2.0 * (double)AHEAD_BELOW_NS)
 
-void arbiter_favour_begin(struct arbiter_session *session)
+void role_favour_begin(struct arbiter_session *session)
 {
-    session->favour = (struct favour){.from = session->arbiter->now, .every = FIRST_NS};
+    session->role.favour = (struct favour){.from = session->arbiter->now, .every = FIRST_NS};
 }
 
 /* The time in which others hold still counts only once the GPU has done what they had before it. */
-void arbiter_favour_count(struct arbiter_session *session, double passed_ns)
+void role_favour_count(struct arbiter_session *session, double passed_ns)
 {
-    struct favour *favour = &session->favour;
+    struct favour *favour = &session->role.favour;
     double before = fmax(favour->still_ns, STILL_FOR_OTHERS_NS);
-    favour->still_ns = favour->is_given ? favour->still_ns + passed_ns : 0;
+    favour->still_ns = session->facts.is_favoured ? favour->still_ns + passed_ns : 0;
     if (favour->still_ns > before)
         favour->ns += favour->still_ns - before;
 }
 
 /* Others hold still for a session's bursts only as long as that leaves the GPU idle for a small part of the time.
  * So they do not for a program whose short gaps look like the ends of bursts. */
-void arbiter_favour_judge(struct arbiter_session *session)
+void role_favour_judge(struct arbiter_session *session)
 {
-    struct favour *favour = &session->favour;
+    struct favour *favour = &session->role.favour;
     uint64_t now = session->arbiter->now, passed = now - favour->from;
     if (passed < WINDOW_NS)
         return;
@@ -45,4 +43,14 @@ void arbiter_favour_judge(struct arbiter_session *session)
     favour->was_wasted = is_wasted && !favour->was_wasted;
     favour->ns = favour->used_ns = 0;
     favour->from = now;
+}
+
+void role_favour_use(struct arbiter_session *session, double used_ns)
+{
+    session->role.favour.used_ns += used_ns;
+}
+
+bool role_is_favoured(const struct arbiter_session *session)
+{
+    return session->arbiter->now >= session->role.favour.again_at;
 }

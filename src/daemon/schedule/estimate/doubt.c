@@ -1,0 +1,113 @@
+/* Says whose cost is measured again: with all other gates closed, which costs them something. */
+#include "daemon/schedule/estimate/estimate.h"
+
+/* The allowance of turns in which a session is measured. A whole turn takes MEASURES_TURN of it, and a turn that
+ * the session gives back takes 1, since it costs others little. */
+#define MEASURES 12u
+#define MEASURES_TURN 3u
+#define MEASURE_TURN_NS UINT64_C(40000000)
+#define MEASURE_FIRST_NS UINT64_C(4000000000)
+#define MEASURE_MOST_NS UINT64_C(64000000000)
+/* How long until a doubted session is measured again; doubled each time that it had not changed. */
+#define DOUBT_FIRST_NS UINT64_C(2000000000)
+/* How often charges are audited, and the part by which they may be wrong. A session that is busy for less than
+ * LITTLE of the time is not suspected; one that is busy for more than BUSY fills the GPU. */
+#define EVERY_NS 2000000000.0
+#define WRONG 0.08
+#define LITTLE 0.05
+#define BUSY 0.97
+
+/* Whether a guest of a higher priority is on the session's GPUs. Measuring the session would close that guest's
+ * gate, which costs latency, and that counts more. */
+static bool is_below_a_guest(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->facts.priority > session->facts.priority &&
+            at->facts.lease == LEASE_GUEST)
+            return true;
+    return false;
+}
+
+/* Whether the session is a guest above sessions of lower priorities. To be measured, it would have to wait until
+ * those have left. */
+static bool is_guest_above_others(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->facts.priority < session->facts.priority &&
+            session->facts.lease == LEASE_GUEST)
+            return true;
+    return false;
+}
+
+/* Have the session measured, with all other gates closed, if it is time for that. */
+static bool measure_again(struct arbiter_session *session, uint64_t *next, uint64_t *every)
+{
+    if (session->facts.closing || session->arbiter->now < *next ||
+        (!session->estimate.is_wrong && is_below_a_guest(session)))
+        return false;
+    session->estimate.is_known = false;
+    session->estimate.measures = MEASURES_TURN * estimate_sure_count(session);
+    session->estimate.measures_most = MEASURES_TURN;
+    *next = session->arbiter->now + *every;
+    if (*every < MEASURE_MOST_NS)
+        *every *= 2;
+    return true;
+}
+
+bool estimate_measure_for_minimum(struct arbiter_session *session)
+{
+    struct session_estimate *estimate = &session->estimate;
+    return !is_guest_above_others(session) &&
+           measure_again(session, &estimate->measure_at, &estimate->measure_every);
+}
+
+bool estimate_measure_if_doubted(struct arbiter_session *session)
+{
+    struct session_estimate *estimate = &session->estimate;
+    return estimate->is_doubted && estimate->is_known && is_held(session) &&
+           measure_again(session, &estimate->doubt_at, &estimate->doubt_every);
+}
+
+/* --- Audits ---------------------------------------------------------------------------------------- */
+
+static bool is_likelier_wrong(const struct arbiter_session *a, const struct arbiter_session *b)
+{
+    return a->estimate.is_doubted != b->estimate.is_doubted ? a->estimate.is_doubted
+                                                            : a->estimate.alone_at < b->estimate.alone_at;
+}
+
+/* Among the sessions that often have work before the GPU, pick one that is doubted for itself; otherwise the one
+ * that was measured longest ago. It is measured, whichever session has to wait for that. */
+static void doubt_likeliest(struct arbiter *arbiter, uint64_t gpu)
+{
+    struct arbiter_session *likeliest = NULL;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if ((at->facts.held >> gpu & 1) && at->estimate.is_known && !at->facts.closing &&
+            at->estimate.share_busy > LITTLE && arbiter->now >= at->estimate.doubt_at &&
+            (!likeliest || is_likelier_wrong(at, likeliest)))
+            likeliest = at;
+    if (likeliest)
+        likeliest->estimate.is_doubted = likeliest->estimate.is_wrong = true;
+}
+
+/* Some cost is wrong if all sessions together were charged more than the time that passed, or less although some
+ * session always had work. */
+void estimate_audit(struct arbiter *arbiter, uint64_t gpu)
+{
+    double charged = arbiter->gpus[gpu].estimate.charged_ns,
+           passed = (double)(arbiter->now - arbiter->gpus[gpu].estimate.audit_at);
+    bool is_full = false;
+    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        if (!(at->facts.held >> gpu & 1))
+            continue;
+        charged += is_exclusive(at) ? at->estimate.spent_ns : 0;
+        is_full |= at->estimate.share_busy > BUSY;
+    }
+    if (passed < EVERY_NS)
+        return;
+    double part = (charged - arbiter->gpus[gpu].estimate.audited_ns) / passed;
+    arbiter->gpus[gpu].estimate.audit_at = arbiter->now;
+    arbiter->gpus[gpu].estimate.audited_ns = charged;
+    if (part > 1 + WRONG || (is_full && part < 1 - WRONG))
+        doubt_likeliest(arbiter, gpu);
+}

@@ -1,0 +1,87 @@
+#include "daemon/schedule/order/order.h"
+
+/* How far a needy session with gaps must be behind its minimum to be due; and how far another session that takes
+ * turns must be behind its own for that to be at its cost. */
+#define BEHIND_NS 4000000.0
+#define ROBBED_A_LITTLE_NS 20000000.0
+
+/* Whether a session of a higher priority wants one of its GPUs. */
+static bool is_outranked(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at->facts.priority > session->facts.priority && at->account.is_backlogged &&
+            (at->facts.gpus & session->facts.gpus))
+            return true;
+    return false;
+}
+
+/* Whether another session on its GPUs takes turns and is behind its minimum. */
+static bool is_at_cost_of_others(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at != session && (at->facts.gpus & session->facts.gpus) && at->role.takes_turns &&
+            missing(at) > ROBBED_A_LITTLE_NS)
+            return true;
+    return false;
+}
+
+/* Whether the session takes turns and others keep it from its minimum, whoever they are: 80 ms of it to begin with,
+ * then until it has caught up. */
+static bool is_robbed(const struct arbiter_session *session)
+{
+    double robbed = missing(session) - (is_exclusive(session) ? facts_uncharged(session) : 0);
+    return session->role.takes_turns && robbed >= (session->order.is_robbed ? 0 : ROBBED_NS);
+}
+
+/* Find out whether the session is due: a minimum is kept, whatever the order is otherwise. A needy session with
+ * gaps of its own uses less of the GPU than its turns take. It may have more turns as long as others keep their
+ * minima. */
+static void find_due(struct arbiter_session *session)
+{
+    double owed = account_owed(session);
+    bool is_needy = role_is_needy(session);
+    session->order.is_robbed = is_robbed(session);
+    bool is_outrun = session->order.is_robbed || is_outranked(session);
+    if (owed <= 0 || (!is_outrun && (!is_needy || is_at_cost_of_others(session))))
+        session->order.is_due = false;
+    else if (owed >= (is_needy ? BEHIND_NS : (double)estimate_turn_ns(session->arbiter)))
+        session->order.is_due = true;
+}
+
+/* The session with the higher number goes first: those that are due before all others, then by priority. */
+static unsigned rank(const struct arbiter_session *session)
+{
+    return session->facts.priority + (session->order.is_due ? ARBITER_PRIORITIES : 0);
+}
+
+void order_find(struct arbiter *arbiter)
+{
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        at->order.lag = account_lag(at);
+        find_due(at);
+    }
+}
+
+bool order_is_eligible(const struct arbiter_session *session)
+{
+    return session->account.is_backlogged && session->facts.lease == LEASE_NONE;
+}
+
+bool order_precedes(const struct arbiter_session *a, const struct arbiter_session *b)
+{
+    if (rank(a) != rank(b))
+        return rank(a) > rank(b);
+    if (account_leaves_the_rest(a) != account_leaves_the_rest(b))
+        return account_leaves_the_rest(b);
+    if (a->order.lag != b->order.lag)
+        return a->order.lag < b->order.lag;
+    return a->account.waits_since != b->account.waits_since ? a->account.waits_since < b->account.waits_since
+                                                            : a->serial < b->serial;
+}
+
+bool order_presses(const struct arbiter_session *waiter, const struct arbiter_session *holder)
+{
+    if (!order_is_eligible(waiter) || !(waiter->facts.gpus & holder->facts.held))
+        return false;
+    return waiter->role.takes_turns ? order_precedes(waiter, holder) : is_measuring(holder);
+}
