@@ -33,7 +33,7 @@
  * Times are nanoseconds of one clock that never goes back. Shares are ten-thousandths (base/units.h). */
 #pragma once
 
-#include "daemon/schedule/arbiter_types.h"
+#include "daemon/schedule/types.h"
 
 /* Returns NULL without memory. `context` is passed to calls.mode. */
 struct arbiter *arbiter_new(const struct arbiter_calls *calls, void *context, uint64_t now);

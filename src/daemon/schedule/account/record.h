@@ -3,7 +3,7 @@
  * Written by account/ alone. Times are nanoseconds. */
 #pragma once
 
-#include "daemon/schedule/arbiter_types.h"
+#include "daemon/schedule/types.h"
 
 /* GPU time taken beyond one's part, as of `since`, and how fast it is paid back (ns per ns). */
 struct debt {

@@ -3,7 +3,7 @@
  * Written by estimate/ alone. Times are nanoseconds. */
 #pragma once
 
-#include "daemon/schedule/arbiter_types.h"
+#include "daemon/schedule/types.h"
 #include "daemon/schedule/estimate/solo_cost.h"
 
 struct process_estimate {

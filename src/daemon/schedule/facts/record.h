@@ -3,7 +3,7 @@
  * Written by facts/ alone. Times are nanoseconds of the arbiter's clock; sets of GPUs are bits. */
 #pragma once
 
-#include "daemon/schedule/arbiter_types.h"
+#include "daemon/schedule/types.h"
 
 enum arbiter_gate {
     PROCESS_CLOSED,

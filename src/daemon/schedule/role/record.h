@@ -3,7 +3,7 @@
  * Written by role/ alone. Times are nanoseconds. */
 #pragma once
 
-#include "daemon/schedule/arbiter_types.h"
+#include "daemon/schedule/types.h"
 
 /* How a session fared for `ns`: its speed as a part of its speed alone, times the time; and its calls. */
 struct pace {

@@ -1,4 +1,4 @@
-/* arbiter_types.h - types that the arbiter's own files share with the callers of arbiter.h, where the words are
+/* types.h - types that the stages share with the callers of arbiter.h, where the words are
  * explained. */
 #pragma once
 
