@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #define AHEAD_NS MS
-#define SLICE_NS (2 * MS)
+#define SLICE_NS (2 * MS) /* unless a world says something else */
 /* As in the agent: agent_rest_ns(). */
 #define REST_SPARSE_NS UINT64_C(60000)
 #define REST_NS (2 * MS)
@@ -94,18 +94,34 @@ static uint64_t length_of(const struct member *member, uint64_t number)
     return (uint64_t)((double)program->piece_ns * exp(orders * drawn_for(member, number)));
 }
 
+static void note_burst(struct member *member)
+{
+    struct world_bursts *bursts = member->bursts;
+    if (!bursts)
+        return;
+    assert_true(bursts->count < WORLD_BURSTS);
+    bursts->ns[bursts->count++] = member->world->now - member->due_at;
+}
+
 /* Its burst is done: when does the next one begin? */
 static void end_burst(struct member *member)
 {
     const struct program *program = &member->program;
     uint64_t now = member->world->now;
     member->pieces = 0;
-    member->idle_until = now + program->idle_ns;
-    if (!program->every_ns)
-        return;
-    member->asked_at = member->asked ? member->asked_at : now;
-    member->asked_at += (uint64_t)(-log(1 - drawn_for(member, member->asked++)) * (double)program->every_ns);
-    member->idle_until = member->asked_at > now ? member->asked_at : now;
+    note_burst(member);
+    if (program->every_ns) {
+        member->asked_at = member->asked ? member->asked_at : now;
+        member->asked_at +=
+            (uint64_t)(-log(1 - drawn_for(member, member->asked++)) * (double)program->every_ns);
+        member->due_at = member->asked_at;
+    } else if (program->period_ns) {
+        while (member->due_at <= now)
+            member->due_at += program->period_ns;
+    } else {
+        member->due_at = now + program->idle_ns;
+    }
+    member->idle_until = member->due_at > now ? member->due_at : now;
 }
 
 static uint64_t longest_of(const struct program *program)
@@ -330,7 +346,7 @@ static void finish(struct member *member, uint64_t ns)
         member->submitted = member->done;
 }
 
-/* Slices of 2 ms, one process after the other. Work on several GPUs runs where the first of them runs it. */
+/* Slices, one process after the other. Work on several GPUs runs where the first of them runs it. */
 static void run_gpu(struct world *world, unsigned gpu)
 {
     unsigned *running = &world->running[gpu];
@@ -339,7 +355,7 @@ static void run_gpu(struct world *world, unsigned gpu)
             may_run(&world->members[*running], gpu))
             break;
         *running = (*running + 1) % world->member_count;
-        world->slice_left_ns[gpu] = SLICE_NS;
+        world->slice_left_ns[gpu] = world->slice_ns;
     }
     if (*running >= world->member_count || !may_run(&world->members[*running], gpu))
         return;
@@ -351,7 +367,8 @@ static void run_gpu(struct world *world, unsigned gpu)
         world->switching_ns[gpu] -= WORLD_STEP_NS;
         return;
     }
-    world->slice_left_ns[gpu] -= WORLD_STEP_NS;
+    world->slice_left_ns[gpu] -=
+        world->slice_left_ns[gpu] < WORLD_STEP_NS ? world->slice_left_ns[gpu] : WORLD_STEP_NS;
     if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
         return;
     uint64_t done = member->in_flight_ns < WORLD_STEP_NS ? member->in_flight_ns : WORLD_STEP_NS;
@@ -465,6 +482,7 @@ void world_begin(struct world *world)
     memset(world, 0, sizeof(*world));
     world->now = 1000 * SECOND;
     world->latency_ns = 50000;
+    world->slice_ns = SLICE_NS;
     world->arbiter = arbiter_new(&calls, world, world->now);
     assert_non_null(world->arbiter);
 }
@@ -482,7 +500,9 @@ void world_start_again(struct member *member)
     *member = (struct member){.world = world,
                               .session = member->session,
                               .program = member->program,
-                              .device_ns = member->device_ns};
+                              .device_ns = member->device_ns,
+                              .bursts = member->bursts,
+                              .due_at = world->now};
     member->process = arbiter_process_add(member->session, member, world->now);
     assert_non_null(member->process);
 }
@@ -506,13 +526,24 @@ struct member *world_add_process(struct world *world, struct arbiter_session *se
 {
     assert_true(world->member_count < WORLD_PROCESSES);
     struct member *member = &world->members[world->member_count++];
-    *member = (struct member){.world = world, .session = session, .program = program};
+    *member = (struct member){.world = world, .session = session, .program = program, .due_at = world->now};
     unsigned gpus = 64 - (unsigned)__builtin_clzll(gpus_of(member));
     if (world->gpu_count < gpus)
         world->gpu_count = gpus;
     member->process = arbiter_process_add(session, member, world->now);
     assert_non_null(member->process);
     return member;
+}
+
+static struct arbiter_session *add_session(struct world *world, uint64_t user, const char *share,
+                                           unsigned priority)
+{
+    struct share parsed;
+    struct error error;
+    assert_int_equal(units_parse_share(share, &parsed, &error), 0);
+    struct arbiter_session *session = arbiter_session_add(world->arbiter, world, user, parsed, priority);
+    assert_non_null(session);
+    return session;
 }
 
 struct member *world_add(struct world *world, const char *share, unsigned priority, struct program program)
@@ -523,10 +554,40 @@ struct member *world_add(struct world *world, const char *share, unsigned priori
 struct member *world_add_of(struct world *world, uint64_t user, const char *share, unsigned priority,
                             struct program program)
 {
-    struct share parsed;
-    struct error error;
-    assert_int_equal(units_parse_share(share, &parsed, &error), 0);
-    struct arbiter_session *session = arbiter_session_add(world->arbiter, world, user, parsed, priority);
-    assert_non_null(session);
-    return world_add_process(world, session, program);
+    return world_add_process(world, add_session(world, user, share, priority), program);
+}
+
+void world_come_again(struct member *member, uint64_t user, const char *share, unsigned priority)
+{
+    assert_true(member->is_dead);
+    arbiter_session_remove(member->session);
+    member->session = add_session(member->world, user, share, priority);
+    world_start_again(member);
+}
+
+/* --- What is looked at afterwards ------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    const uint64_t *left = a, *right = b;
+    return *left < *right ? -1 : *left > *right;
+}
+
+uint64_t world_p99_ns(const struct world_bursts *bursts, unsigned from)
+{
+    static uint64_t sorted[WORLD_BURSTS];
+    unsigned count = bursts->count - from;
+    if (!count)
+        return 0;
+    memcpy(sorted, bursts->ns + from, count * sizeof(*sorted));
+    qsort(sorted, count, sizeof(*sorted), compare);
+    return sorted[count * 99 / 100];
+}
+
+unsigned world_longer_than(const struct world_bursts *bursts, unsigned from, uint64_t ns)
+{
+    unsigned longer = 0;
+    for (unsigned i = from; i < bursts->count; i++)
+        longer += bursts->ns[i] > ns;
+    return longer;
 }

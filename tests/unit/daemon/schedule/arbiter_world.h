@@ -10,6 +10,7 @@
 #define WORLD_STEP_NS UINT64_C(10000)
 #define WORLD_PROCESSES 16u
 #define WORLD_GPUS 4u
+#define WORLD_BURSTS 20000u
 #define MS UINT64_C(1000000)
 #define SECOND (1000 * MS)
 
@@ -25,9 +26,17 @@ struct program {
     uint64_t idle_ns;
     /* Instead of idle_ns: its bursts come at times of their own, so often on average, by chance. */
     uint64_t every_ns;
+    /* Instead of idle_ns: a burst is due each so often; those that it was too late for are left out. */
+    uint64_t period_ns;
     uint64_t gpus;         /* bits; a piece runs on all of them at once. 0: the first */
     bool says_when_closed; /* and how much is in flight then: CLOSED */
     bool never_drains;     /* its work in flight does not end while its gate is closing */
+};
+
+/* How long bursts took from when they were due, in the order in which they ended. */
+struct world_bursts {
+    uint64_t ns[WORLD_BURSTS];
+    unsigned count;
 };
 
 /* One way of messages. */
@@ -47,8 +56,9 @@ struct member {
     struct arbiter_session *session;
     struct arbiter_process *process;
     struct program program;
-    uint64_t device_ns; /* that its work was on the GPU */
-    bool is_stopped;    /* by SIGSTOP: neither program nor agent do anything, what is in flight goes on */
+    uint64_t device_ns;          /* that its work was on the GPU */
+    struct world_bursts *bursts; /* where they are noted, or NULL */
+    bool is_stopped; /* by SIGSTOP: neither program nor agent do anything, what is in flight goes on */
     bool is_dead;
     bool understates;  /* CLOSED says that nothing is left */
     bool says_nothing; /* its agent claims that it does not use the GPU */
@@ -64,9 +74,9 @@ struct member {
     unsigned reports;
 
     /* The program. */
-    uint64_t in_flight_ns, idle_until;
-    uint64_t asked, asked_at; /* bursts that have come, and when the last one did */
-    unsigned pieces;          /* of this burst, submitted */
+    uint64_t in_flight_ns, idle_until, due_at; /* the burst */
+    uint64_t asked, asked_at;                  /* bursts that have come, and when the last one did */
+    unsigned pieces;                           /* of this burst, submitted */
     /* Pieces, in all; and of the first that is not done, what is left. */
     uint64_t submitted, done, first_left_ns;
     uint64_t least_ns; /* of those that were done since the last report */
@@ -98,6 +108,7 @@ struct world {
     unsigned gpu_count;           /* those that anybody uses */
     unsigned running[WORLD_GPUS]; /* whose slice it is */
     uint64_t slice_left_ns[WORLD_GPUS];
+    uint64_t slice_ns; /* for which a GPU serves one process before it serves the next one */
     /* How long a GPU takes to change to another process, in which it serves nobody; what is left of that; and which process it
      * served last. */
     uint64_t switch_ns, switching_ns[WORLD_GPUS];
@@ -119,4 +130,10 @@ struct member *world_add_process(struct world *world, struct arbiter_session *se
 void world_kill(struct member *member);
 /* One that is dead: another process, of the same program, in its place. */
 void world_start_again(struct member *member);
+/* A new session in its place, whose process runs the same program; the session is dead, and had no other process. */
+void world_come_again(struct member *member, uint64_t user, const char *share, unsigned priority);
+/* Of those bursts that ended since there were `from` of them: so long took the one that is longer than 99 of 100; and so many took
+ * longer than that. */
+uint64_t world_p99_ns(const struct world_bursts *bursts, unsigned from);
+unsigned world_longer_than(const struct world_bursts *bursts, unsigned from, uint64_t ns);
 void world_run(struct world *world, uint64_t ns);
