@@ -94,8 +94,8 @@ class Load:
         self.process.stdin.flush()
 
     def end(self):
-        _, _, p50_ns, p99_ns, _ = map(int, self.process.stdout.readline().split())
-        return {"p50": p50_ns / 1e6, "p99": p99_ns / 1e6}
+        bursts, _, p50_ns, p99_ns, most_ns = map(int, self.process.stdout.readline().split())
+        return {"bursts": bursts, "p50": p50_ns / 1e6, "p99": p99_ns / 1e6, "most": most_ns / 1e6}
 
 
 def agents_of(pids):
