@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from workers import Clock
+from workers import Clock, Load
 
 pytestmark = pytest.mark.usefixtures("before_others")
 
@@ -16,23 +16,6 @@ TRIES = 4  # the CPUs are shared with other tests, and a program that is not run
 BACKLOG = ("kernel=400", "ahead=20")
 # Of what takes twice as long, because it is compared with the same without GPU Slice: all kinds, or one of each.
 KINDS = None if os.environ.get("GPUSLICE_TEST_LOADS") else 1
-
-
-class Load:
-    """A process that is, or becomes, tests/system/programs/load.c."""
-
-    def __init__(self, process):
-        self.process = process
-        assert process.stdout.readline() == "ready\n", process.stderr.read()
-
-    def begin(self, window_ms, *words):
-        """From then on it is of the character that `words` say."""
-        self.process.stdin.write(f"{window_ms} {' '.join(words)}\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        bursts, kernel_ns, p50_ns, p99_ns, _ = map(int, self.process.stdout.readline().split())
-        return {"bursts": bursts, "kernel_ns": kernel_ns, "p50_ms": p50_ns / 1e6, "p99_ms": p99_ns / 1e6}
 
 
 def side_by_side(daemon, reap):

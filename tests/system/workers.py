@@ -28,6 +28,28 @@ class Worker:
         return self.process.stderr.read() if self.process.stderr else "see above"
 
 
+class Load:
+    """A process that is, or becomes, tests/system/programs/load.c; its pipes are text."""
+
+    def __init__(self, process):
+        self.process = process
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"a load did not start: {process.stderr.read() if process.stderr else 'see above'}")
+
+    def begin(self, window_ms, *words):
+        """From then on it is of the character that `words` say."""
+        self.process.stdin.write(f"{round(window_ms)} {' '.join(words)}\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        bursts, kernel_ns, p50_ns, p99_ns, most_ns = map(int, self.process.stdout.readline().split())
+        return {"bursts": bursts, "kernel_ns": kernel_ns, "p50_ms": p50_ns / 1e6, "p99_ms": p99_ns / 1e6, "most_ms": most_ns / 1e6}
+
+    def stop(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
 class Clock:
     """How long the compute engine worked for each process, told by tests/system/programs/gpu_clock.c."""
 
