@@ -298,6 +298,8 @@ void agent_leave_context(CUcontext context)
 {
     struct gate *gate = gate_of();
     gate_context_changed();
-    if (gate)
-        in_flight_forget_context(gate, context);
+    if (!gate)
+        return;
+    in_flight_forget_context(gate, context);
+    gate_forget_functions(gate);
 }

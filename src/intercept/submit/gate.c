@@ -5,21 +5,12 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "intercept/resolve/real.h"
 #include "intercept/submit/in_flight.h"
-
-__thread struct gate_self gate_self;
-/* The place of a thread for which `threads` has no room: the agent does not wait for such threads. */
-static __thread struct gate_thread unplaced;
-
-/* Has leave_place() run as a thread ends. */
-static pthread_key_t thread_end;
-static bool thread_end_made;
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 {
@@ -29,49 +20,6 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 static void futex_wake_all(_Atomic uint32_t *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-/* --- Threads --------------------------------------------------------------------------------------- */
-
-static void leave_place(void *place)
-{
-    struct gate_thread *thread = place;
-    in_flight_thread_ended(atomic_load_explicit(&thread->tid, memory_order_relaxed));
-    atomic_store_explicit(&thread->inside, 0, memory_order_relaxed);
-    atomic_store_explicit(&thread->tid, 0, memory_order_release); /* take_place() */
-    gate_self = (struct gate_self){0};
-}
-
-static struct gate_thread *take_place(struct gate *gate, int32_t tid)
-{
-    for (uint32_t i = 0; i < GATE_THREADS; i++) {
-        int32_t nobody = 0;
-        if (!atomic_compare_exchange_strong_explicit(&gate->threads[i].tid, &nobody, tid,
-                                                     memory_order_acquire, memory_order_relaxed))
-            continue;
-        uint32_t count = atomic_load_explicit(&gate->thread_count, memory_order_relaxed);
-        while (count <= i &&
-               !atomic_compare_exchange_weak_explicit(&gate->thread_count, &count, i + 1,
-                                                      memory_order_seq_cst, memory_order_relaxed))
-            ;
-        return &gate->threads[i];
-    }
-    return &unplaced;
-}
-
-static void register_thread(struct gate *gate)
-{
-    struct gate_self *self = &gate_self;
-    self->fenced = atomic_load_explicit(&gate->fenced, memory_order_relaxed);
-    self->thread = take_place(gate, (int32_t)syscall(SYS_gettid));
-    if (self->thread != &unplaced)
-        pthread_setspecific(thread_end, self->thread);
-}
-
-/* In a forked child, in the thread that called fork. */
-static void forget_parent(void)
-{
-    gate_self = (struct gate_self){0};
 }
 
 /* --- Passing --------------------------------------------------------------------------------------- */
@@ -170,7 +118,7 @@ void gate_load_begin(struct gate *gate)
     struct gate_self *self = &gate_self;
     int saved_errno = errno;
     if (!self->thread)
-        register_thread(gate);
+        gate_register_thread(gate);
     if (self->entries && word_of(gate) != GATE_FREE)
         in_flight_look_at_own(gate);
     uint32_t inside = atomic_load_explicit(&self->thread->inside, memory_order_relaxed);
@@ -200,7 +148,7 @@ bool gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfuncti
     }
     guard_begin();
     if (!self->thread)
-        register_thread(gate);
+        gate_register_thread(gate);
     if (is_new && note_launched(gate, function)) {
         what |= GATE_LOADS;
         in_flight_look_at_own(gate);
@@ -280,7 +228,7 @@ bool gate_names_begin(struct gate *gate, const void *caller)
     self->is_submitting = true;
     self->nested = 0;
     if (!self->thread)
-        register_thread(gate);
+        gate_register_thread(gate);
     for (;;) {
         gate_go_inside(self, GATE_NAMES);
         if (!is_away(gate) || word_of(gate) < GATE_DRAINING)
@@ -309,7 +257,7 @@ bool gate_capture_begin(struct gate *gate, const void *caller)
         return false;
     int saved_errno = errno;
     if (!self->thread)
-        register_thread(gate);
+        gate_register_thread(gate);
     in_flight_wait_for_nameless(gate);
     for (;;) {
         gate_go_inside(self, GATE_SUBMITS);
@@ -413,10 +361,8 @@ bool gate_wait_for_room(CUstream stream, unsigned attempt)
 
 bool gate_make(struct gate *gate, void (*poke)(void))
 {
-    if (!thread_end_made && pthread_key_create(&thread_end, leave_place) != 0)
+    if (!gate_threads_make(in_flight_thread_ended))
         return false;
-    thread_end_made = true;
-    private_at_fork(forget_parent);
     gate->poke = poke;
     long commands = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     bool fenced = commands < 0 || !(commands & MEMBARRIER_CMD_PRIVATE_EXPEDITED);
@@ -504,46 +450,6 @@ bool gate_end_step(struct gate *gate, bool gives_up)
     if (gives_up)
         atomic_store_explicit(&gate->steps, 0, memory_order_seq_cst);
     return atomic_load_explicit(&gate->steps, memory_order_seq_cst) == 0;
-}
-
-/* The bits of all threads that do any of `what`. */
-static uint32_t inside_of(struct gate *gate, uint32_t what)
-{
-    uint32_t all = 0, count = atomic_load_explicit(&gate->thread_count, memory_order_seq_cst);
-    for (uint32_t i = 0; i < count; i++) {
-        struct gate_thread *thread = &gate->threads[i];
-        /* Pairs with go_outside(). */
-        uint32_t inside = atomic_load_explicit(&thread->inside, memory_order_acquire);
-        if (!(inside & what) || !(inside & ~all))
-            continue;
-        int32_t tid = atomic_load_explicit(&thread->tid, memory_order_relaxed);
-        if (tid && syscall(SYS_tgkill, getpid(), tid, 0) == 0)
-            all |= inside;
-        else /* it ended inside a call, without its destructors */
-            atomic_store_explicit(&thread->inside, 0, memory_order_relaxed);
-    }
-    return all;
-}
-
-bool gate_is_left(struct gate *gate)
-{
-    return inside_of(gate, GATE_SUBMITS | GATE_LAUNCHES) == 0;
-}
-
-bool gate_is_left_by_all(struct gate *gate)
-{
-    return inside_of(gate, GATE_SUBMITS | GATE_LAUNCHES | GATE_NAMES) == 0;
-}
-
-bool gate_is_loading(struct gate *gate)
-{
-    return inside_of(gate, GATE_LOADS) != 0;
-}
-
-bool gate_is_left_but_for_loads(struct gate *gate)
-{
-    uint32_t inside = inside_of(gate, GATE_SUBMITS | GATE_LAUNCHES | GATE_LOADS);
-    return !(inside & GATE_SUBMITS) && (!(inside & GATE_LAUNCHES) || (inside & GATE_LOADS));
 }
 
 void gate_drained(struct gate *gate)

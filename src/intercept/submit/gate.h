@@ -28,39 +28,11 @@
 
 #include "base/check.h"
 #include "intercept/resolve/own_calls.h"
-#include "intercept/submit/gate_area.h"
-
-/* What a thread knows of itself. */
-struct gate_self {
-    /* NULL: it has not entered yet. */
-    struct gate_thread *thread;
-    /* The entry of its last submission, and the list of all its entries. */
-    struct in_flight_entry *entry, *entries;
-    /* The current context, to which the default streams belong; NULL: the driver has to be asked. */
-    CUcontext context;
-    /* It is inside a submitting call; and how deep it is in calls that the driver makes in there, which are part of it. */
-    bool is_submitting;
-    unsigned nested;
-    /* The kernel has no membarrier. */
-    bool fenced;
-    /* This call counts towards a mark, or may be on a captured stream. */
-    bool attentive;
-};
-extern __thread struct gate_self gate_self;
+#include "intercept/submit/gate_threads.h"
 
 /* A handle for `stream` that means the same stream in every form of a call. */
 #define GATE_LEGACY(stream) ((stream) ? (stream) : CU_STREAM_LEGACY)
 #define GATE_PER_THREAD(stream) ((stream) ? (stream) : CU_STREAM_PER_THREAD)
-
-/* The process's gate; NULL if it has none. */
-static inline struct gate *gate_of(void)
-{
-    struct private_area *area =
-        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
-    return area && atomic_load_explicit(&gate_in(area)->word, memory_order_relaxed) != GATE_NONE
-               ? gate_in(area)
-               : NULL;
-}
 
 /* False: the launch of `function` is refused, and the thread is not inside. */
 bool gate_enter_slow(struct gate *gate, CUstream stream, uint32_t what, CUfunction function);
@@ -77,19 +49,6 @@ static inline void gate_go_inside(struct gate_self *self, uint32_t what)
         atomic_thread_fence(memory_order_seq_cst);
     else
         atomic_signal_fence(memory_order_seq_cst); /* partner: gate_barrier() */
-}
-
-/* This thread's entry for `stream`, which also becomes the entry of the last submission. NULL: there is none, or the driver
- * has to be asked first. */
-__attribute__((cold)) struct in_flight_entry *gate_find_entry(struct gate_self *self, CUstream stream);
-
-__attribute__((always_inline)) static inline struct in_flight_entry *gate_entry(struct gate_self *self,
-                                                                                CUstream stream)
-{
-    struct in_flight_entry *entry = self->entry;
-    return entry && atomic_load_explicit(&entry->stream, memory_order_relaxed) == stream
-               ? entry
-               : gate_find_entry(self, stream);
 }
 
 /* Under a lease that can end: whether this call, between two marks, need only be counted. That is not so for the first
@@ -264,11 +223,6 @@ void gate_open(struct gate *gate, enum gate_state state);
 
 /* Close the gate. Then call gate_is_left() until it says that no thread is inside. */
 void gate_close(struct gate *gate);
-bool gate_is_left(struct gate *gate);
-/* Whether a thread may be loading code. The driver may then keep any other caller waiting. */
-bool gate_is_loading(struct gate *gate);
-/* Whether no thread is inside, other than those with one kernel each that may be waiting for its code to be loaded. */
-bool gate_is_left_but_for_loads(struct gate *gate);
 
 /* Let one call pass the closed gate. Then call gate_end_step() until it returns true: the call has gone inside, or the
  * caller `gives_up`. The gate is to be closed afterwards. */
@@ -281,7 +235,6 @@ void gate_drained(struct gate *gate);
 /* Of a drained gate: from now on, calls that name addresses wait at it as well. Then call gate_is_left_by_all() until it
  * says that no thread is inside. gate_memory_is_back() ends this. */
 void gate_memory_leaves(struct gate *gate);
-bool gate_is_left_by_all(struct gate *gate);
 void gate_memory_is_back(struct gate *gate);
 
 /* As the process ends: open the gate for good. When this returns, the agent is not in the driver and does not call it

@@ -252,6 +252,11 @@ struct in_flight_times {
  * other calls. */
 #define IN_FLIGHT_OVERLAPS 64u
 
+static inline bool in_flight_is_default(CUstream stream)
+{
+    return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
 /* By the owner: one more call was made. */
 static inline void in_flight_entry_count(struct in_flight_entry *entry)
 {
@@ -362,4 +367,14 @@ static inline uint32_t gate_function_place(CUfunction function)
 static inline struct gate *gate_in(struct private_area *area)
 {
     return (struct gate *)(void *)area->gate;
+}
+
+/* The process's gate; NULL if it has none. */
+static inline struct gate *gate_of(void)
+{
+    struct private_area *area =
+        atomic_load_explicit(&private_area, memory_order_acquire); /* private_make() */
+    return area && atomic_load_explicit(&gate_in(area)->word, memory_order_relaxed) != GATE_NONE
+               ? gate_in(area)
+               : NULL;
 }

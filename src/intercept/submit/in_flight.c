@@ -7,7 +7,6 @@
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
-#include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight_entry.h"
 
 /* If no mark is reached for this long plus the longest piece of work, the stream counts as stuck. */

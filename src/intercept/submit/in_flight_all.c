@@ -5,7 +5,6 @@
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
-#include "intercept/submit/gate.h"
 
 /* Whether other streams than the legacy one of the entry's context have work that is not known to be done. */
 static bool has_work_beside(const struct gate *gate, const struct in_flight_entry *entry)
@@ -430,5 +429,4 @@ void in_flight_forget_context(struct gate *gate, CUcontext context)
     drop_capture(gate, NULL, context);
     guard_unlock(&gate->lock);
     own_calls_end(&calls);
-    gate_forget_functions(gate);
 }

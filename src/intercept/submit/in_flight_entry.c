@@ -4,7 +4,6 @@
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
-#include "intercept/submit/gate.h"
 
 /* A thread makes entries anew, instead of taking further places, where so many of all places are taken and it has so many. */
 #define PLACES_MANY (IN_FLIGHT_ENTRIES / 4 * 3)
@@ -124,21 +123,6 @@ static struct in_flight_entry *make_entry(struct gate *gate, CUstream stream, CU
     atomic_store_explicit(&entry->mean_ns, 0, memory_order_relaxed);
     work_estimate_reset(&entry->estimate);
     atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
-    return entry;
-}
-
-struct in_flight_entry *gate_find_entry(struct gate_self *self, CUstream stream)
-{
-    bool is_default = in_flight_is_default(stream); /* any other stream belongs to one context only */
-    CUcontext context = self->context;
-    if (is_default && !context)
-        return NULL;
-    struct in_flight_entry *entry = self->entries;
-    while (entry && (atomic_load_explicit(&entry->stream, memory_order_relaxed) != stream ||
-                     (is_default && in_flight_entry_context(entry) != context)))
-        entry = entry->next;
-    if (entry)
-        self->entry = entry;
     return entry;
 }
 

@@ -8,13 +8,8 @@
  * in_flight_all.c     questions about all entries of the process */
 #pragma once
 
-#include "intercept/submit/gate.h"
+#include "intercept/submit/gate_threads.h"
 #include "intercept/submit/in_flight.h"
-
-static inline bool in_flight_is_default(CUstream stream)
-{
-    return stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
 
 static inline bool in_flight_entry_is_covered(const struct in_flight_entry *entry)
 {
@@ -168,10 +163,6 @@ bool in_flight_entry_is_behind(const struct in_flight_entry *entry);
 /* Take out the marks that are reached. `watched`: a moment ago, the oldest was not reached. */
 void in_flight_settle(struct gate *gate, struct in_flight_entry *entry, bool watched);
 
-/* From one event that was reached to another, by the GPU's own clock, which is not disturbed when a thread is descheduled for
- * a moment. False: unknown. */
-bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns);
-
 /* `calls` are done. `measured_ns`: how long their work took once the GPU had begun with it; 0: it was not measured. `waited_ns`:
  * for how long it waited before that. */
 void in_flight_count_done(struct in_flight_entry *entry, uint64_t calls, uint64_t measured_ns,
@@ -202,6 +193,10 @@ void in_flight_entry_follow_other(struct gate *gate, struct in_flight_entry *ent
 bool in_flight_entry_ask(struct gate *gate, struct in_flight_entry *entry);
 
 /* --- in_flight_times.c ----------------------------------------------------------------------------- */
+
+/* From one event that was reached to another, by the GPU's own clock, which is not disturbed when a thread is descheduled for
+ * a moment. False: unknown. */
+bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns);
 
 /* Under the entry's lock, in its context: when the GPU reached the mark before the oldest one, which was recorded on an idle
  * stream, and which it has reached by `by_ns`; 0: unknown. May take the event of that mark. */

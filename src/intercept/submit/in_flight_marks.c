@@ -218,15 +218,6 @@ uint64_t in_flight_ahead_ns(const struct gate *gate)
     return ns < least_ns ? least_ns : ns;
 }
 
-bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns)
-{
-    float ms = 0;
-    if (!from || !to || !real(cuEventElapsedTime) || real(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
-        return false;
-    *ns = (double)ms * 1e6;
-    return true;
-}
-
 /* How long the GPU took from the mark before to this one, which are both reached; 0: unknown. */
 static uint64_t between_ns(struct in_flight_entry *entry, const struct in_flight_mark *mark)
 {

@@ -12,6 +12,15 @@
 #define IDLE_MARKS 16u
 #define APART_PART 10000u
 
+bool in_flight_elapsed_ns(CUevent from, CUevent to, double *ns)
+{
+    float ms = 0;
+    if (!from || !to || !real(cuEventElapsedTime) || real(cuEventElapsedTime)(&ms, from, to) != CUDA_SUCCESS)
+        return false;
+    *ns = (double)ms * 1e6;
+    return true;
+}
+
 /* The clock of `context`, or a free place if that is NULL. NULL: there is none. */
 static struct in_flight_clock *find_clock(struct in_flight_times *times, CUcontext context)
 {
