@@ -263,11 +263,6 @@ static void start_or_poke(struct gate *gate, bool has_news)
     errno = saved_errno;
 }
 
-void agent_begin(void)
-{
-    start_or_poke(gate_in(private_get()), false);
-}
-
 /* The process has attached again. If the daemon was older than agents when its contexts were made, no agent was started
  * then; the new daemon may know agents. */
 static void meet_daemon(void)
@@ -292,6 +287,16 @@ void agent_part(uint32_t gpu)
     atomic_fetch_and_explicit(&gate_in(private_get())->gpus, ~(UINT64_C(1) << gpu), memory_order_relaxed);
     if (gate_of())
         poke();
+}
+
+bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)
+{
+    if (!agent_may_ask_for_room(&attempt))
+        return false;
+    start_or_poke(gate_in(private_get()), false); /* there may be no context yet */
+    struct gate *gate = gate_of();
+    return gate && !atomic_load_explicit(&gate->ended, memory_order_relaxed) &&
+           agent_ask_for_room(gate, gpu, bytes, is_charged, attempt);
 }
 
 void agent_leave_context(CUcontext context)

@@ -1,6 +1,7 @@
 /* agent_state.h - what the files of the agent share. Only the agent's thread uses it, except for `pokes`, which other
  * threads write to.
  *
+ * agent_state.c  what the agent knows, and the mover that it was given
  * agent.c        the thread: starts, listens to the daemon, and serves the rest
  * connection.c   the connection to the daemon: made, used and lost
  * measure.c      how busy the process keeps the GPUs
@@ -40,6 +41,8 @@ struct agent_state {
     uint64_t lease;
     /* The lease's: enum wire_lease_flags. */
     uint32_t flags;
+    /* The question for room that the daemon was sent (room.c); 0: none, and the next daemon is asked anew. */
+    uint64_t told_need;
     /* The GPUs that the last WANT named. */
     uint64_t told_gpus;
     uint64_t next_report_ns;
@@ -101,6 +104,10 @@ struct agent_state {
     uint64_t next_move_ns;
 };
 extern struct agent_state agent;
+
+/* NULL: the process's memory cannot leave the card. */
+const struct agent_mover *agent_mover(void);
+bool agent_has_mover(void);
 
 /* --- connection.c ---------------------------------------------------------------------------------- */
 
@@ -166,9 +173,6 @@ uint64_t agent_lease_pause_ns(struct gate *gate);
 
 /* --- move.c ---------------------------------------------------------------------------------------- */
 
-/* NULL: the process's memory cannot leave the card. */
-const struct agent_mover *agent_mover(void);
-bool agent_has_mover(void);
 /* The daemon was reached: tell it where the memory is. */
 void agent_move_met(struct gate *gate);
 /* The caller closes `fd`. */
@@ -198,14 +202,15 @@ void agent_move_end(void);
 
 /* --- room.c ---------------------------------------------------------------------------------------- */
 
-/* Start the agent if it does not run yet (agent.c). */
-void agent_begin(void);
+/* For agent_wait_for_room(): whether the daemon may be asked. `attempt` becomes the daemon's, without the attempts that were made
+ * while the memory was away. */
+bool agent_may_ask_for_room(unsigned *attempt);
+/* Have the agent, which runs, ask the daemon; and wait for the answer. */
+bool agent_ask_for_room(struct gate *gate, uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt);
 /* Ask the daemon for the room that a thread waits for. */
 void agent_serve_room(struct gate *gate);
 /* The daemon's answer. */
 void agent_take_room(const struct wire_room *room);
-/* The daemon has gone: ask the next one again. */
-void agent_ask_again_for_room(void);
 /* Whether a thread waits for room. */
 bool agent_is_asked_for_room(void);
 /* Whether a thread waits for the memory to come back, as the daemon can only make room then. */

@@ -27,7 +27,7 @@ void agent_lose_daemon(struct gate *gate, const char *why)
                     "there is one again");
     attach_let_go(&agent.connection);
     agent.held = agent.wanted = false;
-    agent_ask_again_for_room();
+    agent.told_need = 0;
     agent.flags = 0;
     agent_open_gate(gate, GATE_FREE);
 }

@@ -27,27 +27,8 @@
 #define LOCK_PAUSE_RESTS 1
 #define END_SECONDS 30 /* how long a process that ends waits for a move */
 
-static const struct agent_mover *_Atomic mover;
 /* Held while memory moves. */
 static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER;
-
-atomic_bool agent_moves_memory;
-
-void agent_set_mover(const struct agent_mover *set)
-{
-    atomic_store_explicit(&agent_moves_memory, true, memory_order_relaxed);
-    atomic_store_explicit(&mover, set, memory_order_release); /* agent_mover() */
-}
-
-const struct agent_mover *agent_mover(void)
-{
-    return atomic_load_explicit(&mover, memory_order_acquire);
-}
-
-bool agent_has_mover(void)
-{
-    return agent_mover() != NULL;
-}
 
 /* --- What the daemon is told ----------------------------------------------------------------------- */
 

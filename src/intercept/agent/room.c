@@ -34,9 +34,8 @@ static _Atomic uint64_t asked;    /* number of the question that waits for an an
 static _Atomic uint32_t answered; /* a futex; counts answers */
 static atomic_bool has_room;
 static _Atomic uint64_t try_in; /* the answer: to try once more in this absence; 0: it is the daemon's */
-/* The agent's own: the question that it sent last; the question that it cannot send for want of a daemon, and since when.
- * `lost` is 0 while there is a daemon. */
-static uint64_t told, lost, lost_ns;
+/* The agent's own: the question that it cannot send for want of a daemon, and since when. `lost` is 0 while there is a daemon. */
+static uint64_t lost, lost_ns;
 static bool needs_card; /* the thread waits until the memory is back */
 
 static void wake(bool is_room, uint64_t absence)
@@ -73,17 +72,16 @@ static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, uint32_t attemp
     return atomic_load_explicit(&has_room, memory_order_relaxed);
 }
 
-bool agent_wait_for_room(uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)
+bool agent_may_ask_for_room(unsigned *attempt)
 {
-    if (attempt == 0)
+    if (*attempt == 0)
         tried.absence = tried.count = 0;
-    attempt -= attempt < tried.count ? attempt : tried.count;
-    if (session_is_standalone() || !session_slot()->ledger.policy->gives_room || attempt >= ATTEMPTS)
-        return false;
-    agent_begin(); /* there may be no context yet */
-    struct gate *gate = gate_of();
-    if (!gate || atomic_load_explicit(&gate->ended, memory_order_relaxed))
-        return false;
+    *attempt -= *attempt < tried.count ? *attempt : tried.count;
+    return !session_is_standalone() && session_slot()->ledger.policy->gives_room && *attempt < ATTEMPTS;
+}
+
+bool agent_ask_for_room(struct gate *gate, uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)
+{
     guard_lock(&asking);
     bool is_there = ask(gate, gpu, bytes, attempt | (is_charged ? WIRE_NEED_CHARGED : 0));
     guard_unlock(&asking);
@@ -106,7 +104,7 @@ static void wait_for_daemon(uint64_t number)
 /* The daemon forgets the question meanwhile. */
 static void serve_while_away(void)
 {
-    told = 0;
+    agent.told_need = 0;
     needs_card = tried_in == agent.move.absences;
     if (!needs_card)
         wake(true, agent.move.absences);
@@ -127,9 +125,9 @@ void agent_serve_room(struct gate *gate)
         serve_while_away();
         return;
     }
-    if (number == told)
+    if (number == agent.told_need)
         return;
-    told = number;
+    agent.told_need = number;
     struct wire_message message = {.header.type = WIRE_NEED, .need = need};
     agent_tell(gate, &message);
 }
@@ -163,9 +161,4 @@ bool agent_is_asked_for_room(void)
 bool agent_is_card_needed(void)
 {
     return needs_card;
-}
-
-void agent_ask_again_for_room(void)
-{
-    told = 0;
 }

@@ -50,7 +50,7 @@ static void serve_seconds(bool has_daemon, unsigned seconds)
 {
     agent.connection.open = has_daemon;
     if (!has_daemon)
-        agent_ask_again_for_room(); /* as agent_lose_daemon() */
+        agent.told_need = 0; /* as agent_lose_daemon() */
     for (unsigned i = 0; i < seconds; i++, now_ns += SECOND_NS)
         agent_serve_room(gate);
 }
