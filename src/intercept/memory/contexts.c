@@ -347,16 +347,6 @@ static CUresult release_primary(enum release_way way, CUdevice device)
     return result;
 }
 
-bool context_device(CUcontext context, CUdevice *device)
-{
-    struct own_calls calls;
-    if (!own_calls_begin(&calls, context))
-        return false;
-    bool is_known = real(cuCtxGetDevice)(device) == CUDA_SUCCESS;
-    own_calls_end(&calls);
-    return is_known;
-}
-
 /* Under the GPU's lock; `record` is the green context's. The gate forgets the work of contexts that end, as in
  * release_primary(). */
 static CUresult destroy_green(CUgreenCtx green, const struct record *record)
@@ -365,7 +355,7 @@ static CUresult destroy_green(CUgreenCtx green, const struct record *record)
     CUdevice device;
     struct record taken;
     charge_enter();
-    bool is_known = context_device(own, &device) && find_primary(device, &primary);
+    bool is_known = own_calls_device(own, &device) && find_primary(device, &primary);
     bool ends_primary = is_known && references_of(key_of(primary)) == 1; /* nothing else keeps it */
     if (!is_known || own != primary)
         agent_leave_context(own);

@@ -18,6 +18,3 @@ CUresult context_release(enum release_way way, uint64_t key);
 
 /* The program has attached to a context once more (cuCtxAttach). */
 void context_attached(CUcontext context);
-
-/* The device of a context, or of the current one (NULL). False if there is no such context. */
-bool context_device(CUcontext context, CUdevice *device);

@@ -25,7 +25,8 @@ void physical_let_go(uint64_t number)
     if (!(physical.flags & RECORD_MOVES))
         agent_memory_changed();
     if (physical.flags & RECORD_MULTICAST)
-        physical_multicast_ended(number);
+        physical_let_go_bindings(physical_binding_key(number, 0, 0),
+                                 physical_binding_key(number, 0xff, UINT64_MAX));
 }
 
 bool physical_enter(const struct charge *charge, CUmemGenericAllocationHandle handle, unsigned flags,
@@ -177,4 +178,20 @@ void physical_let_go_all(enum record_kind kind, bool (*match)(const struct recor
         if (records_take(memory_records(), kind, search.found.key, &search.found))
             physical_let_go(search.found.hold.physical);
     }
+}
+
+struct part {
+    uint64_t first, last; /* keys */
+};
+
+static bool is_inside(const struct record *binding, const void *argument)
+{
+    const struct part *part = argument;
+    return binding->key >= part->first && binding->key <= part->last;
+}
+
+void physical_let_go_bindings(uint64_t first, uint64_t last)
+{
+    const struct part part = {first, last};
+    physical_let_go_all(RECORD_BINDING, is_inside, &part);
 }

@@ -37,8 +37,14 @@ uint64_t physical_at(CUdeviceptr address);
  * with a line on stderr, if that does not fit; always true for other memory. */
 bool physical_charge_import(uint64_t number, uint64_t bytes);
 
-/* Nothing keeps the multicast object `number` any more: let go of what is bound to it. */
-void physical_multicast_ended(uint64_t number);
+/* The key of what is bound to a multicast object at this offset; and let go of what has a key between these two. When nothing
+ * keeps the object any more, all that is bound to it is let go. */
+static inline uint64_t physical_binding_key(uint64_t object, uint32_t gpu, uint64_t offset)
+{
+    /* {number of the object:24, GPU:8, offset in the object in units of 64 KiB:32} */
+    return object << 40 | (uint64_t)(gpu & 0xff) << 32 | (offset >> 16 & UINT32_MAX);
+}
+void physical_let_go_bindings(uint64_t first, uint64_t last);
 
 /* Take out, one after the other, all records of `kind` for which `match` is true, and let go of what they kept. Slow:
  * it looks at every record. */

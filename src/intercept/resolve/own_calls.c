@@ -87,3 +87,13 @@ void own_calls_end(struct own_calls *calls)
     own_calls_depth--;
     guard_end();
 }
+
+bool own_calls_device(CUcontext context, CUdevice *device)
+{
+    struct own_calls calls;
+    if (!own_calls_begin(&calls, context))
+        return false;
+    bool is_known = real(cuCtxGetDevice)(device) == CUDA_SUCCESS;
+    own_calls_end(&calls);
+    return is_known;
+}

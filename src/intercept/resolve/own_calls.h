@@ -60,6 +60,9 @@ bool own_calls_is_current(CUcontext context);
 bool own_calls_push(CUcontext context);
 void own_calls_pop(void);
 
+/* The device of a context, or of the current one (NULL). False if there is no such context. */
+bool own_calls_device(CUcontext context, CUdevice *device);
+
 /* Whether the program ever captured a stream; and note that it does. */
 extern atomic_bool own_calls_captured;
 

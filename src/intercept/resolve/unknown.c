@@ -7,7 +7,7 @@
 #include "intercept/resolve/report.h"
 
 #define NAME_BYTES 80
-#define THUNK_BYTES 16 /* of unknown_thunks.S */
+#define THUNK_BYTES 16 /* of unknown.S */
 
 extern __attribute__((visibility("hidden"))) char unknown_thunks[];
 

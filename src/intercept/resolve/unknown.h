@@ -1,7 +1,7 @@
 /* unknown.h - functions of the driver that no table of ours knows.
  *
  * A driver that is newer than this library has functions, and new forms of functions, whose parameters nobody here knows.
- * The program gets them, but by a thunk (unknown_thunks.S), so that it is seen when it calls one: memory that could leave the
+ * The program gets them, but by a thunk (unknown.S), so that it is seen when it calls one: memory that could leave the
  * card then has to stay (unknown_when_called()). To ask for such a function, as runtimes do with every name that they know,
  * changes nothing; the daemon is told its name. */
 #pragma once

@@ -21,9 +21,8 @@
 #include "cuda/driver.h"
 #include "intercept/memory/engine/arena.h"
 #include "intercept/memory/engine/extents.h"
+#include "intercept/memory/engine/state.h"
 #include "intercept/memory/engine/tools.h"
-
-enum clean_mode { CLEAN_TRUST, CLEAN_VERIFY, CLEAN_COPY };
 
 /* Read GPUSLICE_UNCHANGED. For a value that it does not know it prints a line on stderr, and returns CLEAN_COPY. */
 enum clean_mode clean_mode_read(void);

@@ -6,9 +6,9 @@
 #include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/context_locks.h"
-#include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/as_driver.h"
 #include "intercept/memory/engine/unmovable.h"
+#include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 
@@ -277,7 +277,7 @@ static bool can_page(CUcontext context)
 {
     CUdevice device;
     int pages = 0;
-    return real(cuMemAllocManaged) && real(cuMemPrefetchAsync) && context_device(context, &device) &&
+    return real(cuMemAllocManaged) && real(cuMemPrefetchAsync) && own_calls_device(context, &device) &&
            real(cuDeviceGetAttribute)(&pages, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device) ==
                CUDA_SUCCESS &&
            pages;

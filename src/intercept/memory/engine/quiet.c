@@ -6,6 +6,7 @@
 #include "intercept/memory/context_locks.h"
 #include "intercept/memory/engine/pool_orders.h"
 #include "intercept/memory/engine/state.h"
+#include "intercept/memory/engine/tools.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"

@@ -6,10 +6,8 @@
 
 #include "intercept/memory/area.h"
 #include "intercept/memory/engine/arena.h"
-#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/extents.h"
 #include "intercept/memory/engine/pool_blocks.h"
-#include "intercept/memory/engine/tools.h"
 
 /* --- Mappings of the program (mappings.h) ---------------------------------------------------------- */
 
@@ -99,6 +97,9 @@ struct swap_imports {
     uint64_t made;             /* how many there were in all */
 };
 
+/* Which memory is copied again that has a copy already. */
+enum clean_mode { CLEAN_TRUST, CLEAN_VERIFY, CLEAN_COPY };
+
 /* --- The whole ------------------------------------------------------------------------------------- */
 
 struct swap {
@@ -114,7 +115,7 @@ struct swap {
     struct program program;
     struct swap_pools pools;
     struct swap_imports imports;
-    enum clean_mode clean_mode; /* of the process */
+    enum clean_mode clean_mode; /* of the process (clean.h) */
     /* Numbers of allocations in shared extents, for those about which the program has asked, by where they begin. No other
      * allocation of this process ever has the same; `small_count` were given. */
     struct ranges small;

@@ -7,7 +7,7 @@
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/resident.h"
 #include "intercept/memory/engine/swap_ipc.h"
-#include "intercept/memory/engine/swap_pool.h"
+#include "intercept/memory/engine/swap_pool_find.h"
 #include "intercept/resolve/guard.h"
 
 /* Asked about this address, the driver answers as for an address in our extents at which nothing is allocated. */

@@ -9,6 +9,7 @@
 #include "intercept/memory/engine/pool_orders.h"
 #include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
+#include "intercept/memory/engine/swap_pool_find.h"
 #include "intercept/memory/engine/swap_pool_share.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
@@ -345,39 +346,6 @@ CUresult swap_pool_allocate(const struct allocation *wanted)
     return result;
 }
 
-/* Under the lock: the taken block that begins at `address`; NULL: none. */
-static struct block *find_begin(CUdeviceptr address)
-{
-    struct block *block = blocks()->table ? blocks_find_taken(blocks(), address) : NULL;
-    return block && block->address == address ? block : NULL;
-}
-
-bool swap_pool_has(CUdeviceptr address)
-{
-    guard_lock(&swap_state()->lock);
-    bool has = find_begin(address) != NULL;
-    guard_unlock(&swap_state()->lock);
-    return has;
-}
-
-struct block *swap_pool_exportable(CUdeviceptr address)
-{
-    struct block *block = find_begin(address);
-    return block && first_pool()[block->pool - 1].is_exportable ? block : NULL;
-}
-
-bool swap_pool_find(CUdeviceptr address, struct pool_place *place)
-{
-    const struct block *block = blocks()->table ? blocks_find_taken(blocks(), address) : NULL;
-    if (!block || address - block->address >= block->asked_bytes)
-        return false;
-    *place = (struct pool_place){.base = block->address,
-                                 .bytes = block->asked_bytes,
-                                 .number = block->allocation,
-                                 .pool = first_pool()[block->pool - 1].handle};
-    return true;
-}
-
 /* Free in the order of a stream. cuMemFree need not have waited, so then the memory is kept for as long as work of the
  * current context goes on. While the process is evicted, no work uses the memory. */
 CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream handle)
@@ -393,7 +361,7 @@ CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream hand
         quiet_order(&order);
     }
     guard_lock(&swap_state()->lock);
-    struct block *block = result == CUDA_SUCCESS ? find_begin(address) : NULL;
+    struct block *block = result == CUDA_SUCCESS ? swap_pool_block(address) : NULL;
     if (result == CUDA_SUCCESS && !block)
         result = CUDA_ERROR_INVALID_VALUE;
     if (order.event && (!block || swap_state()->is_evicted)) {

@@ -20,20 +20,8 @@ extern const struct engine_pools swap_pools;
 /* For cuMemAllocAsync and the like, with the pool named. */
 CUresult swap_pool_allocate(const struct allocation *wanted);
 
-/* Whether an allocation of ours begins there; and free it by this way. */
-bool swap_pool_has(CUdeviceptr address);
+/* Free an allocation of ours by this way. */
 CUresult swap_pool_free(enum release_way way, CUdeviceptr address, CUstream stream);
-
-/* Under the lock: find the allocation around an address. */
-struct pool_place {
-    uint64_t base, bytes;
-    uint64_t number; /* struct block: `allocation` */
-    CUmemoryPool pool;
-};
-bool swap_pool_find(CUdeviceptr address, struct pool_place *place);
-
-/* Under the lock: the block that begins at `address`, if it is of a pool with handle types; NULL otherwise. */
-struct block *swap_pool_exportable(CUdeviceptr address);
 
 /* Under the lock: give the card back what nobody has of all pools. `is_idle`: no work goes on. Returns whether it
  * gave anything back. */

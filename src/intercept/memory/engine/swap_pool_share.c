@@ -8,7 +8,7 @@
 #include "intercept/memory/engine/hand_over.h"
 #include "intercept/memory/engine/quiet.h"
 #include "intercept/memory/engine/resident.h"
-#include "intercept/memory/engine/swap_pool.h"
+#include "intercept/memory/engine/swap_pool_find.h"
 #include "intercept/memory/engine/swap_program.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"

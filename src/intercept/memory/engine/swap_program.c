@@ -7,7 +7,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/mappings.h"
 #include "intercept/memory/engine/resident.h"
-#include "intercept/memory/engine/swap_pool.h"
+#include "intercept/memory/engine/swap_pool_find.h"
 #include "intercept/resolve/guard.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/synchronous.h"

@@ -1,6 +1,5 @@
 /* hook_address.c - what the program asks about an address, and which devices may reach it. The engine answers, since
  * it may have put the memory there. */
-#include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
@@ -44,8 +43,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     real_needed(cuCtxEnablePeerAccess);
     CUresult result = real(cuCtxEnablePeerAccess)(peer, flags);
     const struct engine *engine = engine_of_process();
-    if (result == CUDA_SUCCESS && engine->open_to_peer && context_device(NULL, &own) &&
-        context_device(peer, &peers))
+    if (result == CUDA_SUCCESS && engine->open_to_peer && own_calls_device(NULL, &own) &&
+        own_calls_device(peer, &peers))
         engine->open_to_peer(peers, own);
     return result;
 }

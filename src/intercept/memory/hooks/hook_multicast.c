@@ -1,15 +1,8 @@
 /* hook_multicast.c - multicast objects and logical endpoints. They take no memory, and hold the allocations that are bound
- * to them.
- *
- * A binding's key is {number of the object:24, GPU:8, offset in the object in units of 64 KiB:32}. */
+ * to them. */
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/resolve/real.h"
-
-static uint64_t key_of(uint64_t object, uint32_t gpu, uint64_t offset)
-{
-    return object << 40 | (uint64_t)(gpu & 0xff) << 32 | (offset >> 16 & UINT32_MAX);
-}
 
 /* Enter an object that the driver has made. False without memory for it. */
 static bool enter_object(CUmemGenericAllocationHandle handle)
@@ -27,7 +20,8 @@ static void bind(CUmemGenericAllocationHandle object_handle, size_t offset, uint
     if (!object || !number || !records_find(records, RECORD_PHYSICAL, number, &physical))
         return;
     physical_keep(number);
-    struct record binding = {.key = key_of(object, physical.gpu, offset), .kind = RECORD_BINDING};
+    struct record binding = {.key = physical_binding_key(object, physical.gpu, offset),
+                             .kind = RECORD_BINDING};
     if (!physical_point_at(binding, number, &displaced))
         physical_let_go(number);
     else if (displaced.kind != RECORD_FREE)
@@ -74,16 +68,6 @@ static CUresult end_bind_address(CUdeviceptr address, uint64_t bytes, CUmemGener
     return result;
 }
 
-struct part {
-    uint64_t first, last; /* keys */
-};
-
-static bool is_inside(const struct record *binding, const void *argument)
-{
-    const struct part *part = argument;
-    return binding->key >= part->first && binding->key <= part->last;
-}
-
 /* The driver has unbound what lies there. */
 static void unbind(CUmemGenericAllocationHandle object, CUdevice device, uint64_t offset, uint64_t bytes)
 {
@@ -91,14 +75,8 @@ static void unbind(CUmemGenericAllocationHandle object, CUdevice device, uint64_
     uint64_t number = charge_has_any() ? physical_of_handle(object) : 0;
     if (!number || !bytes || charge_place_device(&charge, device) != PLACE_ON_GPU)
         return;
-    struct part part = {key_of(number, charge.gpu, offset), key_of(number, charge.gpu, offset + bytes - 1)};
-    physical_let_go_all(RECORD_BINDING, is_inside, &part);
-}
-
-void physical_multicast_ended(uint64_t number)
-{
-    struct part part = {key_of(number, 0, 0), key_of(number, 0xff, UINT64_MAX)};
-    physical_let_go_all(RECORD_BINDING, is_inside, &part);
+    physical_let_go_bindings(physical_binding_key(number, charge.gpu, offset),
+                             physical_binding_key(number, charge.gpu, offset + bytes - 1));
 }
 
 /* --- Multicast objects ----------------------------------------------------------------------------- */

@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 
 #include "intercept/agent/agent.h"
+#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/mover.h"
+#include "intercept/memory/engine/tools.h"
 
 static void an_oversubscribed_session_has_this_engine(void **state)
 {

@@ -1,4 +1,4 @@
-/* unknown_thunks.S - a function for each place of unknown.c's table. It hands the first arguments to unknown_called(), takes
+/* unknown.S - a function for each place of unknown.c's table. It hands the first arguments to unknown_called(), takes
  * them back, perhaps changed, and jumps to the driver's function with stack and return address as the caller left them. */
 #include "intercept/resolve/unknown.h"
 
@@ -110,7 +110,7 @@ unknown_enter: /* the thunk's number is in x17 */
 .endm
 
 #else
-#error "unknown_thunks.S knows x86-64 and aarch64"
+#error "unknown.S knows x86-64 and aarch64"
 #endif
 
     .p2align 4
