@@ -83,7 +83,9 @@ static void clear_unheld(struct ledger_usage *usage, uint32_t joint, bool is_kep
         if (is_first && is_kept)
             count_let_go(usage, joint);
         if (state == USAGE_CLEARING || is_first) {
-            usage_reap(usage, LEDGER_SLOTS + joint, usage_owner_generation(seen.high), recovered_bytes);
+            uint64_t generation = usage_owner_generation(seen.high);
+            if (usage_begin_reap(usage, LEDGER_SLOTS + joint, generation, recovered_bytes))
+                usage_end_reap(usage, LEDGER_SLOTS + joint, generation);
             return;
         }
         if (state != USAGE_OWNED || is_held(usage, joint))

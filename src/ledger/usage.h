@@ -235,13 +235,16 @@ static inline uint64_t usage_left(const struct usage_gpu *there)
     return usage_add(left, ahead > seen ? ahead - seen : 0);
 }
 
-/* slot.c */
+/* place.c */
 /* Raise `*marked`, the end of what was ever used, above `index`. */
 void usage_mark(_Atomic uint32_t *marked, uint32_t index);
 /* Read both halves of an owner's entry as they were at one moment. False if another process keeps changing it. */
 bool usage_owner_read(const struct ledger_usage *usage, uint32_t place, struct word128 *owner);
-/* ledger_slot_reap() for any place. */
-bool usage_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation, uint64_t *recovered_bytes);
+/* The owner of a place is dead: mark the place, clear its words, and add what they had to `recovered_bytes`; false if another
+ * owner has it by now. Then let others have it. */
+bool usage_begin_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation,
+                      uint64_t *recovered_bytes);
+void usage_end_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation);
 
 /* joint.c: the owner of a slot is dead. End its holds, and clear the joint places that nobody holds any more. */
 void usage_joint_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,
