@@ -4,17 +4,9 @@
 #include <jansson.h>
 
 #include "base/error.h"
-
-/* Where the server is, and how we prove who we are. The files are read for each request, as tokens change. */
-struct api_place {
-    const char *url;        /* "https://HOST:PORT" */
-    const char *token_file; /* NULL: none */
-    const char *ca_file;
-};
+#include "kube/kubelet.h"
 
 #define API_WATCH_MS 300000 /* how long one watch lasts, whichever side ends it; then the next begins */
-
-struct kubelet;
 
 /* In a task: send a request with `body` (NULL: none; not consumed) and wait for the answer, a few seconds at most.
  * Returns the HTTP status, or a negative errno if there was no answer (no connection, a bad certificate, no JSON).

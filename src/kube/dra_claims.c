@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "client/session_fields.h"
+#include "kube/api_server.h"
 #include "kube/claim.h"
 #include "kube/messages.h"
 #include "kube/node.h"

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "client/session_fields.h"
+#include "kube/api_server.h"
 #include "kube/slice_ids.h"
 
 /* enough for a container with slices to be listed, and for a new kubelet to learn its pods */

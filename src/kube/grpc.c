@@ -25,7 +25,7 @@ static int on_connect(sd_event_source *source, int listening, uint32_t events, v
         close(fd);
         return 0;
     }
-    struct grpc_connection *connection = grpc_connection_new(server->loop, fd, server);
+    struct grpc_connection *connection = grpc_connection_new(server->loop, fd, server, grpc_receive_by);
     if (!connection)
         return 0;
     LIST_INSERT_HEAD(&server->connections, connection, next);
@@ -141,7 +141,8 @@ struct grpc_request *grpc_ask(sd_event *loop, const char *path, const char *meth
                               void *context)
 {
     int fd = connect_to(path);
-    struct grpc_connection *connection = fd >= 0 ? grpc_connection_new(loop, fd, NULL) : NULL;
+    struct grpc_connection *connection =
+        fd >= 0 ? grpc_connection_new(loop, fd, NULL, grpc_receive_by) : NULL;
     struct grpc_request *request = connection ? calloc(1, sizeof(*request)) : NULL;
     struct grpc_call *call = request ? submit_request(connection, method, message, bytes) : NULL;
     if (!call ||

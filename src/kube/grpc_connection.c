@@ -140,7 +140,8 @@ static int on_ready(sd_event_source *source, int fd, uint32_t events, void *user
 
 /* --- Making ---------------------------------------------------------------------------------------- */
 
-struct grpc_connection *grpc_connection_new(sd_event *loop, int fd, struct grpc_server *server)
+struct grpc_connection *grpc_connection_new(sd_event *loop, int fd, struct grpc_server *server,
+                                            void (*receive_by)(nghttp2_session_callbacks *callbacks))
 {
     nghttp2_session_callbacks *callbacks = NULL;
     nghttp2_option *option = NULL;
@@ -151,7 +152,7 @@ struct grpc_connection *grpc_connection_new(sd_event *loop, int fd, struct grpc_
     connection->server = server;
     connection->fd = fd;
     nghttp2_session_callbacks_set_send_callback(callbacks, on_send);
-    grpc_receive_by(callbacks);
+    receive_by(callbacks);
     nghttp2_option_set_no_http_messaging(option, 1); /* old kubelets send a path as :authority */
     int result = server ? nghttp2_session_server_new2(&connection->session, callbacks, connection, option)
                         : nghttp2_session_client_new2(&connection->session, callbacks, connection, option);

@@ -75,8 +75,9 @@ struct grpc_request {
 
 /* --- Connections ----------------------------------------------------------------------------------- */
 
-/* Takes over the descriptor, also on failure. NULL if memory is short. */
-struct grpc_connection *grpc_connection_new(sd_event *loop, int fd, struct grpc_server *server);
+/* Takes over the descriptor, also on failure. `receive_by` sets the callbacks for what is received. NULL if memory is short. */
+struct grpc_connection *grpc_connection_new(sd_event *loop, int fd, struct grpc_server *server,
+                                            void (*receive_by)(nghttp2_session_callbacks *callbacks));
 void grpc_connection_close(struct grpc_connection *connection);
 
 /* Send what nghttp2 has to send; this may close the connection. */

@@ -17,11 +17,17 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "client/container.h"
-#include "kube/api_server.h"
 #include "kube/ask.h"
 
 struct dra;
 struct slices;
+
+/* Where the API server is, and how we prove who we are. The files are read for each request, as tokens change. */
+struct api_place {
+    const char *url;        /* "https://HOST:PORT" */
+    const char *token_file; /* NULL: none */
+    const char *ca_file;
+};
 
 struct kubelet_options {
     bool simulated;

@@ -13,11 +13,11 @@
 #include "base/priority.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
+#include "kube/api_server.h"
 #include "kube/gone.h"
 #include "kube/messages.h"
 #include "kube/node.h"
 #include "kube/slice_ids.h"
-#include "kube/slices.h"
 #include "kube/tasks.h"
 
 #define LOOK_NS (UINT64_C(10) * 1000000000) /* between two requests */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/pci.h"
 #include "client/session_fields.h"
+#include "kube/api_server.h"
 #include "kube/claim.h"
 #include "kube/tasks.h"
 

@@ -6,6 +6,7 @@
 
 #include "kube/kubelet.h"
 
+#define SLICES_LOCK "slices"    /* the lock for giving, changing and ending these sessions (tasks.h) */
 #define SLICES_PREFIX "slices-" /* how the names of their sessions begin */
 #define SLICES_NAME_TEXT 32
 #define SLICE_ID_TEXT 96

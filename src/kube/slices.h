@@ -6,8 +6,6 @@
 
 #include "kube/kubelet.h"
 
-#define SLICES_LOCK "slices" /* the lock for giving, changing and ending these sessions (tasks.h) */
-
 int slices_start(struct kubelet *kubelet, struct error *error);
 void slices_stop(struct kubelet *kubelet);
 

@@ -13,7 +13,6 @@
 #include "kube/node.h"
 #include "kube/pods.h"
 #include "kube/slice_ids.h"
-#include "kube/slices.h"
 #include "kube/tasks.h"
 
 #define CDI_KIND "gpuslice.io/slice"
