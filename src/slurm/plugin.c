@@ -112,7 +112,7 @@ static int end_orphans(const struct plugin *plugin, struct client *client, const
         const char *job = job_of(plugin, session), *id = session_text(session, "session_id");
         if (job && strcmp(job, beginning) == 0)
             result = release(client, id, error);
-        else if (job && !record_exists(plugin, job))
+        else if (job && !record_exists(plugin->records_dir, job))
             result = client_request_session(client, "DELETE", id, "", NULL, NULL, error);
         if (result == -EREMOTEIO && strcmp(job, beginning) != 0)
             result = 0; /* programs run in it */
@@ -157,7 +157,7 @@ int plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, 
     } else if (wish) {
         /* Write the record before making the session, so that what a crash leaves can be found. */
         json_object_set_new(record, "failure", json_string("the prolog did not come to its end"));
-        int result = record_write(plugin, job, record, &why);
+        int result = record_write(plugin->records_dir, job, record, &why);
         if (result == 0)
             result = make_session(plugin, job, owner, wish, &session, &why);
         if (result == 0) {
@@ -168,7 +168,7 @@ int plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, 
         }
     }
     /* If this fails, the first record says that the prolog failed, or there is none. */
-    int result = json_object_size(record) ? record_write(plugin, job, record, error) : 0;
+    int result = json_object_size(record) ? record_write(plugin->records_dir, job, record, error) : 0;
     json_decref(session);
     json_decref(record);
     return result;
@@ -177,9 +177,9 @@ int plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, 
 int plugin_end_job(const struct plugin *plugin, const char *job, struct error *error)
 {
     struct client client = {.connection = {.fd = -1}};
-    if (!record_exists(plugin, job))
+    if (!record_exists(plugin->records_dir, job))
         return 0;
-    json_t *record = record_read(plugin, job);
+    json_t *record = record_read(plugin->records_dir, job);
     const char *id = session_text(json_object_get(record, "environment"), "GPUSLICE_SESSION");
     int result = 0;
     /* Without an ID there is no session, or its making did not come to its end: the next prolog ends it. */
@@ -189,7 +189,7 @@ int plugin_end_job(const struct plugin *plugin, const char *job, struct error *e
             result = release(&client, id, error);
         client_close(&client);
     }
-    record_remove(plugin, job);
+    record_remove(plugin->records_dir, job);
     json_decref(record);
     return result;
 }

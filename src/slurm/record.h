@@ -12,11 +12,12 @@
 #include <jansson.h>
 #include <limits.h>
 
-#include "slurm/plugin.h"
+#include "base/error.h"
 
-int record_write(const struct plugin *plugin, const char *job, const json_t *record, struct error *error);
+/* `folder`: the plug-in's `records_dir`. */
+int record_write(const char *folder, const char *job, const json_t *record, struct error *error);
 /* Also for a record that cannot be read. */
-bool record_exists(const struct plugin *plugin, const char *job);
+bool record_exists(const char *folder, const char *job);
 /* NULL if there is none that can be read. The caller drops the result. */
-json_t *record_read(const struct plugin *plugin, const char *job);
-void record_remove(const struct plugin *plugin, const char *job);
+json_t *record_read(const char *folder, const char *job);
+void record_remove(const char *folder, const char *job);

@@ -144,7 +144,7 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
     char job[PLUGIN_JOB_TEXT];
     if (!spank_remote(spank) || !begin(spank, count, arguments, &plugin, job))
         return 0;
-    json_t *record = record_read(&plugin, job);
+    json_t *record = record_read(plugin.records_dir, job);
     const json_t *environment = json_object_get(record, "environment");
     /* They may come from a session in which the job was submitted, which is not this job's. */
     for (size_t i = 0; i < sizeof(inherited) / sizeof(inherited[0]); i++)
@@ -158,7 +158,7 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
 /* Why the task must not start; "" if it may. */
 static void judge_task(const struct plugin *plugin, const char *job, char reason[static ERROR_MESSAGE_BYTES])
 {
-    json_t *record = record_read(plugin, job);
+    json_t *record = record_read(plugin->records_dir, job);
     reason[0] = '\0';
     if (json_object_get(record, "failure"))
         snprintf(reason, ERROR_MESSAGE_BYTES, "%s", session_text(record, "failure"));
