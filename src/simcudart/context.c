@@ -10,6 +10,7 @@ static struct {
 } devices[RUNTIME_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int first_device; /* set by cudaSetValidDevices */
+static _Atomic unsigned resets;
 
 static _Thread_local struct {
     bool has_device;
@@ -48,6 +49,11 @@ cudaError_t runtime_primary_context(int device, CUcontext *context)
     cudaError_t error = primary_locked(device, context);
     pthread_mutex_unlock(&lock);
     return error;
+}
+
+unsigned runtime_resets(void)
+{
+    return resets;
 }
 
 static cudaError_t bind(int device)
@@ -179,7 +185,7 @@ static cudaError_t device_reset(void)
     devices[device].primary = NULL;
     devices[device].generation++;
     pthread_mutex_unlock(&lock);
-    program_forget_addresses();
+    resets++;
     if (thread.bound == primary)
         DRIVER(cuCtxSetCurrent)(NULL);
     cudaError_t error = runtime_translate(DRIVER(cuDevicePrimaryCtxReset_v2)(device));

@@ -44,7 +44,8 @@ struct program {
     const struct fatbin_wrapper *wrapper;
     struct entity *entities;
     bool is_loaded;
-    bool is_shown; /* the host's code sees the managed variables */
+    bool is_shown;     /* the host's code sees the managed variables, */
+    unsigned shown_at; /* by runtime_resets() then */
     CUlibrary *libraries;
     size_t library_count;
     LIST_ENTRY(program) entry;
@@ -231,6 +232,7 @@ static cudaError_t locate(const struct entity *variable, CUdeviceptr *address, s
 /* The host's code reads managed variables through pointers that we set. */
 static void show_managed_variables(struct program *program)
 {
+    unsigned resets = runtime_resets();
     for (struct entity *entity = program->entities; entity; entity = entity->of_program) {
         CUdeviceptr address;
         size_t bytes;
@@ -238,6 +240,7 @@ static void show_managed_variables(struct program *program)
             *entity->managed_host = (void *)address;
     }
     program->is_shown = true;
+    program->shown_at = resets;
 }
 
 /* Give the driver the program's libraries and make its managed variables usable. Needs a current context. */
@@ -250,18 +253,9 @@ static cudaError_t load(struct program *program)
         RUNTIME_TRY(load_images(program, is_linked ? wrapper->linked : single));
         program->is_loaded = true;
     }
-    if (!program->is_shown)
+    if (!program->is_shown || program->shown_at != runtime_resets())
         show_managed_variables(program);
     return cudaSuccess;
-}
-
-void program_forget_addresses(void)
-{
-    pthread_mutex_lock(&lock);
-    struct program *program;
-    LIST_FOREACH (program, &programs, entry)
-        program->is_shown = false;
-    pthread_mutex_unlock(&lock);
 }
 
 /* Called by the host's code before it first touches a managed variable. */

@@ -42,6 +42,8 @@ int runtime_driver_number(void);
 cudaError_t runtime_need_context(void);
 /* The primary context of a device, made if need be. The thread's current context does not change. */
 cudaError_t runtime_primary_context(int device, CUcontext *context);
+/* How often a device was reset. After a reset, managed variables are somewhere else. */
+unsigned runtime_resets(void);
 
 cudaError_t runtime_translate(CUresult result);
 /* What every call ends with: remember a failure for cudaGetLastError(). */
@@ -86,8 +88,6 @@ cudaError_t program_function(const void *host, CUfunction *function);
 void *program_host_of(CUkernel kernel);
 /* A handle that came from the driver may stand for a kernel from now on. */
 void program_adopt_kernel(CUkernel kernel);
-/* After a reset: managed variables will be somewhere else. */
-void program_forget_addresses(void);
 /* Where a registered variable is in the current context, and its size; else cudaErrorInvalidSymbol. */
 cudaError_t program_symbol(const void *symbol, CUdeviceptr *address, size_t *bytes);
 

@@ -1,4 +1,4 @@
-/* image.h - building a sim_image, for the readers of its formats (module.c, ptx.c, cubin.c, fatbin.c).
+/* image.h - building a sim_image, for the readers of its formats (ptx.c, cubin.c, fatbin.c).
  *
  * A reader adds what it finds; image_finish() sorts both tables by name, which is what finding relies on. */
 #pragma once

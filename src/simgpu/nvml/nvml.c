@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -124,6 +125,13 @@ const char *nvmlErrorString(nvmlReturn_t result)
 /* --- System ---------------------------------------------------------------------------------------- */
 
 /* Answer with a text that has to fit whole. */
+unsigned long long nvml_wall_clock_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
 nvmlReturn_t nvml_answer_text(const char *text, char *buffer, unsigned int length)
 {
     if (!buffer)

@@ -56,13 +56,6 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return NVML_SUCCESS;
 }
 
-unsigned long long nvml_wall_clock_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
-}
-
 /* What processes did lately, of which NVML's two structures have more or less. */
 struct activity {
     unsigned pid, compute_percent, copy_percent;
