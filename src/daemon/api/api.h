@@ -95,13 +95,11 @@ void api_change_scheduler(struct http_request *request, const char *id);
 /* Handler of GET /v1/events. */
 void api_follow_events(struct http_request *request, const char *id);
 
-/* Answer `request`, about request->session_id, with the session that has left the queue, when its admission is stored:
- * then a program may begin in it. */
-void api_reply_admitted(struct http_request *request);
-
-/* Answer `request`, about request->session_id, with the session as it is then: when its place in the queue is no longer
- * `position`, or after `seconds`. */
-void api_await_place(struct http_request *request, unsigned position, unsigned seconds);
+/* Have `reply` answer `request`, about request->session_id, with the session as it is then: when its place in the queue is no
+ * longer `position`, or after `seconds`. */
+typedef void api_reply_place(struct http_request *request, const struct session *session);
+void api_await_place(struct http_request *request, unsigned position, unsigned seconds,
+                     api_reply_place *reply);
 
 /* --- Start and end --------------------------------------------------------------------------------- */
 

@@ -170,6 +170,32 @@ static struct session *find_session(struct http_request *request, const char *id
     return NULL;
 }
 
+/* The session that is about to be told of, when what makes it known to the next daemon is stored; without that, it has
+ * ended. Then answer, and return NULL. */
+static const struct session *find_stored(struct http_request *request, int result, const char *message)
+{
+    if (result == 0 || session_find_id(request->daemon, request->session_id))
+        return find_changed(request);
+    internal_error(request, "the session could not be stored and has ended", message);
+    return NULL;
+}
+
+static void on_admitted(void *argument, int result, const char *message)
+{
+    const struct session *session = find_stored(argument, result, message);
+    if (session)
+        api_reply_session(argument, 200, session);
+}
+
+/* A session that has left the queue is told of when its admission is stored: then a program may begin in it. */
+static void reply_place(struct http_request *request, const struct session *session)
+{
+    if (session->state == SESSION_QUEUED)
+        api_reply_session(request, 200, session);
+    else
+        change_await(request->daemon, request->session_id, on_admitted, request);
+}
+
 void api_show_session(struct http_request *request, const char *id)
 {
     const struct session *session = find_session(request, id);
@@ -192,7 +218,7 @@ void api_show_session(struct http_request *request, const char *id)
         return;
     }
     strcpy(request->session_id, session->id);
-    api_await_place(request, (unsigned)place, (unsigned)seconds);
+    api_await_place(request, (unsigned)place, (unsigned)seconds, reply_place);
 }
 
 void api_show_gslice_session(struct http_request *request, const char *id)
@@ -201,28 +227,6 @@ void api_show_gslice_session(struct http_request *request, const char *id)
     request->as_gslice = true;
     if (session)
         api_reply_session(request, 200, session);
-}
-
-/* The session that is about to be told of, when what makes it known to the next daemon is stored; without that, it has
- * ended. Then answer, and return NULL. */
-static const struct session *find_stored(struct http_request *request, int result, const char *message)
-{
-    if (result == 0 || session_find_id(request->daemon, request->session_id))
-        return find_changed(request);
-    internal_error(request, "the session could not be stored and has ended", message);
-    return NULL;
-}
-
-static void on_admitted(void *argument, int result, const char *message)
-{
-    const struct session *session = find_stored(argument, result, message);
-    if (session)
-        api_reply_session(argument, 200, session);
-}
-
-void api_reply_admitted(struct http_request *request)
-{
-    change_await(request->daemon, request->session_id, on_admitted, request);
 }
 
 static void on_may_enter(void *argument, int result, const char *message)

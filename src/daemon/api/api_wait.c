@@ -18,6 +18,7 @@
 struct waiter {
     LIST_ENTRY(waiter) next;
     struct http_request *request;
+    api_reply_place *reply;
     unsigned position; /* as the client knows it */
     char ended[128];   /* why the session has ended; "": it has not, or no reason was given */
     sd_event_source *timeout;
@@ -29,14 +30,6 @@ struct waiters {
     LIST_HEAD(, waiter) list;
 };
 
-static void reply(struct http_request *request, const struct session *session)
-{
-    if (session->state == SESSION_QUEUED)
-        api_reply_session(request, 200, session);
-    else
-        api_reply_admitted(request);
-}
-
 static void answer(struct waiter *waiter)
 {
     struct http_request *request = waiter->request;
@@ -45,7 +38,7 @@ static void answer(struct waiter *waiter)
     LIST_REMOVE(waiter, next);
     sd_event_source_disable_unref(waiter->timeout);
     if (session) {
-        reply(request, session);
+        waiter->reply(request, session);
     } else {
         error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND",
                   "session %s has ended while it waited for room%s%s", request->session_id,
@@ -85,7 +78,8 @@ static void take(void *context, const struct change *change)
     }
 }
 
-void api_await_place(struct http_request *request, unsigned position, unsigned seconds)
+void api_await_place(struct http_request *request, unsigned position, unsigned seconds,
+                     api_reply_place *reply)
 {
     struct waiters *waiters = request->daemon->waiters;
     const struct session *session = session_find_id(request->daemon, request->session_id);
@@ -94,6 +88,7 @@ void api_await_place(struct http_request *request, unsigned position, unsigned s
         sd_event_add_time_relative(request->daemon->loop, &waiter->timeout, CLOCK_MONOTONIC,
                                    (uint64_t)seconds * 1000000, 0, on_wait_over, waiter) >= 0) {
         waiter->request = request;
+        waiter->reply = reply;
         waiter->position = position;
         LIST_INSERT_HEAD(&waiters->list, waiter, next);
         return;

@@ -27,72 +27,7 @@
  * those that are about to be closed. */
 #define MORE_CONNECTIONS_MAX 512u
 #define IDLE_SECONDS 30
-#define TURNED_AWAY_MAX 16
 #define TURNED_AWAY_USEC UINT64_C(1000000)
-/* How long libmicrohttpd may go from one connection to the next; then the rest wait for their turns. */
-#define RUN_USEC UINT64_C(1000)
-
-/* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
-struct server {
-    struct daemon *daemon;
-    struct MHD_Daemon *mhd;
-    enum http_door door;
-    struct listener *listener;
-    struct http_crowd *crowd; /* for TCP */
-    /* The guest that on_enter_tcp() is about to hand over; NULL: libmicrohttpd has it. */
-    struct http_guest *entering_guest;
-    struct peer entering;              /* the peer that on_enter() is about to hand over */
-    struct http_relay *entering_relay; /* NULL: that peer needs none, or libmicrohttpd has it */
-    int turned_away[TURNED_AWAY_MAX];  /* the last ones, as descriptor + 1; 0: none */
-    unsigned turned_away_count;
-    sd_event_source *turned_away_end;
-    sd_event_source *ready, *timer;
-    struct soon *due; /* MHD_run() has something to do that no descriptor shows */
-};
-
-struct http {
-    http_handler handle;
-    struct http_turns *turns;
-    struct server servers[HTTP_DOORS];
-    uint64_t run_began_usec; /* when libmicrohttpd was last called */
-    bool is_stopping;
-    char token[SESSION_TOKEN_TEXT];  /* for HTTP_TOKEN */
-    char address[HTTP_ADDRESS_TEXT]; /* the same; "": not served */
-};
-
-/* --- Connections that wait ------------------------------------------------------------------------- */
-
-void http_resume(struct http_request *request)
-{
-    struct http *http = request->daemon->http;
-    if (!request->is_suspended)
-        return;
-    request->is_suspended = false;
-    MHD_resume_connection(request->connection);
-    soon_wake(http->servers[request->door].due);
-}
-
-void http_suspend(struct http_request *request)
-{
-    request->is_suspended = true;
-    MHD_suspend_connection(request->connection);
-}
-
-void http_wait_for_turn(struct http_request *request)
-{
-    http_suspend(request);
-    http_turns_join(request->daemon->http->turns, request->peer.uid, &request->turn, request);
-}
-
-bool http_is_stopping(const struct http_request *request)
-{
-    return request->daemon->http->is_stopping;
-}
-
-bool http_has_run_long(const struct http_request *request)
-{
-    return daemon_now_usec() - request->daemon->http->run_began_usec > RUN_USEC && !http_is_stopping(request);
-}
 
 /* What on_connection() knows a connection by. */
 struct entered {
