@@ -76,3 +76,26 @@ void moves_put_off(struct session *session)
     move->put_off_usec = daemon_now_usec() + (PUT_OFF_USEC << move->put_offs);
     move->put_offs += move->put_offs < PUT_OFF_DOUBLINGS;
 }
+
+static uint64_t coming_of(const struct process_move *move)
+{
+    uint64_t came =
+        move->now.resident_bytes > move->part_from ? move->now.resident_bytes - move->part_from : 0;
+    return came < move->part_bytes ? move->part_bytes - came : 0;
+}
+
+uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu)
+{
+    uint64_t sum = 0;
+    if (moves_stands_still(session))
+        return 0;
+    for (const struct process *process = session->processes; process; process = process->next)
+        if (process->move && process->move->is_part && process->move->part_gpu == policy_gpu)
+            sum += coming_of(process->move);
+    return sum;
+}
+
+bool moves_wants_to_come(const struct session *session)
+{
+    return moves_wants_back(session) && !moves_is_put_off(session);
+}

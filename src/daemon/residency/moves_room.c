@@ -24,28 +24,6 @@
 /* Deciding takes one part of the loop's time at most, and leaves so many to others. */
 #define REST_PARTS 9u
 
-void moves_tell_room(struct session *session, bool has_room)
-{
-    for (struct process *process = session->processes; process; process = process->next) {
-        if (!process->move || !process->move->need.number)
-            continue;
-        struct wire_message message = {.header.type = WIRE_ROOM,
-                                       .room = {.number = process->move->need.number, .has_room = has_room}};
-        process->move->need.number = 0;
-        process->move->rooms_told += has_room;
-        process->move->use_when_told = moves_use_mark(process);
-        agents_send(process, &message, -1);
-    }
-}
-
-bool moves_may_do(struct moves_view *view, unsigned *left)
-{
-    bool may = *left > 0;
-    *left -= may;
-    view->is_cut |= !may;
-    return may;
-}
-
 /* How much of a GPU to leave free for the session that works there; nothing while a session leaves it for the next. */
 static uint64_t spare_bytes(const struct moves_view *view, unsigned gpu, uint64_t total_bytes)
 {

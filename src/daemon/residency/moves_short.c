@@ -1,4 +1,5 @@
-/* Tells of sessions for which nobody can make room: what they lack, and what stays in their way. */
+/* Tells threads that wait for room whether there is some, and users of sessions for which nobody can make any: what they lack, and
+ * what stays in their way. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "daemon/loop/log.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/stays.h"
+#include "daemon/agents/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/promises.h"
 #include "daemon/session/session.h"
@@ -111,4 +113,18 @@ void moves_forget_short(struct session *session)
     if (session->move->is_short)
         session->move->failure[0] = '\0';
     session->move->is_short = false;
+}
+
+void moves_tell_room(struct session *session, bool has_room)
+{
+    for (struct process *process = session->processes; process; process = process->next) {
+        if (!process->move || !process->move->need.number)
+            continue;
+        struct wire_message message = {.header.type = WIRE_ROOM,
+                                       .room = {.number = process->move->need.number, .has_room = has_room}};
+        process->move->need.number = 0;
+        process->move->rooms_told += has_room;
+        process->move->use_when_told = moves_use_mark(process);
+        agents_send(process, &message, -1);
+    }
 }

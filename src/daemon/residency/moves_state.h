@@ -1,7 +1,9 @@
 /* moves_state.h - the state of moves, and what the files of moves do for each other.
  *
  * moves_sums        adds up what is where, by what processes said last, and how much host memory a session may have
- * moves_ahead       has host memory made before it is needed, and taken back where others need it
+ * moves_timer       when the daemon looks again
+ * moves_ahead       has host memory made before it is needed;
+ * moves_back        and has it taken back where others need it (moves_back.h)
  * moves_chunks      knows who has which chunk of host memory, whatever processes say
  * moves_progress    tells a move that goes on from one that stands still
  * moves_lessons     remembers that a card has less room than it seems (moves_lessons.h)
@@ -9,7 +11,7 @@
  * moves_room        who comes and who leaves, as residency.h decides;
  * moves_see         for that, sees how each session stands,
  * moves_hope        and finds those for whom nobody could make room
- * moves_short       tells of sessions for which nobody can make room
+ * moves_short       tells who waits for room whether there is some, and of sessions for which nobody can make any
  * moves_told        takes what processes say
  * moves_checkpoint  sessions without an engine, by the driver
  * moves             what users ask for, and what happens as time passes */
@@ -205,14 +207,11 @@ uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu)
 uint64_t moves_needs_since(const struct session *session);
 /* Since when none of its processes has work; UINT64_MAX: one has. */
 uint64_t moves_idle_since(const struct session *session);
-/* Of memory that can move, on one of its GPUs: what has come ahead of the rest; what is about to; and what is away,
- * whether it is coming or not. */
+/* Of memory that can move, on one of its GPUs: what has come ahead of the rest; and what is away, whether it is coming or not. */
 uint64_t moves_ahead_bytes(const struct session *session, unsigned policy_gpu);
-uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu);
 uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu);
-/* Whether it is away, and should come as soon as there is room; and whether it may, as it is not put off. */
+/* Whether it is away, and should come as soon as there is room. */
 bool moves_wants_back(const struct session *session);
-bool moves_wants_to_come(const struct session *session);
 /* Whether a process of it was told to bring some back ahead, and has not answered. */
 bool moves_has_part_order(const struct session *session);
 /* The most that its processes can have on one of its GPUs at this moment: what they have charged and the driver holds for
@@ -232,6 +231,16 @@ bool moves_stands_for_good(const struct session *session);
 void moves_put_off(struct session *session);
 /* Whether it waits so; or because it has not answered an order for 2 s. */
 bool moves_is_put_off(const struct session *session);
+/* Whether it wants to come back, and is not put off. */
+bool moves_wants_to_come(const struct session *session);
+/* Of memory that can move, what is about to come ahead of the rest to one of its GPUs, unless it stands still. */
+uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu);
+
+/* --- moves_timer.c --------------------------------------------------------------------------------- */
+
+/* Call the timer at the next tick; or at `usec` at the latest. */
+void moves_set_timer(struct moves *moves);
+void moves_look_again(struct moves *moves, uint64_t usec);
 
 /* --- moves_orders.c -------------------------------------------------------------------------------- */
 
@@ -253,15 +262,14 @@ bool moves_make_chunk(struct process *process, uint64_t bytes);
 void moves_want_back(struct session *session);
 /* Note whether the session is suspended until somebody resumes it. */
 void moves_set_suspended(struct session *session, bool is_suspended);
-/* Call the timer at the next tick; or at `usec` at the latest. */
-void moves_set_timer(struct moves *moves);
-void moves_look_again(struct moves *moves, uint64_t usec);
-
 /* --- moves_ahead.c --------------------------------------------------------------------------------- */
 
 /* Call as time passes: have the next chunk made ahead of need, if any process should get one now; and have some taken back
  * where the machine is short of memory. */
 void moves_look_ahead(struct daemon *daemon);
+
+/* --- moves_back.c ---------------------------------------------------------------------------------- */
+
 /* The session needs `bytes` of host memory now: have others give back what they do not use. Whether some will come. */
 bool moves_take_back(const struct session *session, uint64_t bytes);
 /* How much other sessions could give back; with `by_owner`, those of the session's owner. */
@@ -315,6 +323,8 @@ void moves_tell_refused(struct session *session, const struct moves_lack *lack);
 /* It waits in vain to come back: say so, until there is hope again. */
 void moves_tell_short(struct session *session, const struct moves_lack *lack);
 void moves_forget_short(struct session *session);
+/* Answer the session's threads that wait for room. */
+void moves_tell_room(struct session *session, bool has_room);
 
 /* --- moves_told.c ---------------------------------------------------------------------------------- */
 

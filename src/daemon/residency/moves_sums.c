@@ -410,24 +410,6 @@ uint64_t moves_ahead_bytes(const struct session *session, unsigned policy_gpu)
     return sum;
 }
 
-static uint64_t coming_of(const struct process_move *move)
-{
-    uint64_t came =
-        move->now.resident_bytes > move->part_from ? move->now.resident_bytes - move->part_from : 0;
-    return came < move->part_bytes ? move->part_bytes - came : 0;
-}
-
-uint64_t moves_coming_bytes(const struct session *session, unsigned policy_gpu)
-{
-    uint64_t sum = 0;
-    if (moves_stands_still(session))
-        return 0;
-    for (const struct process *process = session->processes; process; process = process->next)
-        if (process->move && process->move->is_part && process->move->part_gpu == policy_gpu)
-            sum += coming_of(process->move);
-    return sum;
-}
-
 uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu)
 {
     uint64_t evicted = MOVES_SUM(session, evicted_bytes), all, ahead;
@@ -441,11 +423,6 @@ uint64_t moves_away_bytes(const struct session *session, unsigned policy_gpu)
 bool moves_wants_back(const struct session *session)
 {
     return session->move->state == MOVE_AWAY && session->move->wants_usec;
-}
-
-bool moves_wants_to_come(const struct session *session)
-{
-    return moves_wants_back(session) && !moves_is_put_off(session);
 }
 
 bool moves_has_part_order(const struct session *session)

@@ -34,6 +34,15 @@ struct vain_wait {
     unsigned number;
 };
 
+/* Whether one more may be done of what costs something; `*left` may be done in this round. */
+static inline bool moves_may_do(struct moves_view *view, unsigned *left)
+{
+    bool may = *left > 0;
+    *left -= may;
+    view->is_cut |= !may;
+    return may;
+}
+
 /* --- moves_see.c ----------------------------------------------------------------------------------- */
 
 /* What the session counts for on one of its GPUs: no more than it can have, and bounded so that sums of it cannot
@@ -62,10 +71,3 @@ struct residency_session moves_see(const struct session *session, struct residen
 void moves_find_hopeless(struct moves_view *view, const int64_t free_bytes[RESIDENCY_PLACES]);
 /* Those that have waited in vain for long enough: refuse their programs, or say what they lack. */
 void moves_end_hopes(struct moves_view *view, const struct daemon *daemon);
-
-/* --- moves_room.c ---------------------------------------------------------------------------------- */
-
-/* Answer the session's threads that wait for room. */
-void moves_tell_room(struct session *session, bool has_room);
-/* Whether one more may be done of what costs something; `*left` may be done in this round. */
-bool moves_may_do(struct moves_view *view, unsigned *left);

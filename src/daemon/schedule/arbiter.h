@@ -1,7 +1,7 @@
 /* arbiter.h - which session may submit work to which GPU, and for how long.
  *
  * The arbiter is pure: it is told what happened and when, and answers through callbacks. It has no clock, no
- * socket and no timer of its own; src/daemon/schedule/agents.h connects it to the world. The rules are explained
+ * socket and no timer of its own; src/daemon/agents/agents.h connects it to the world. The rules are explained
  * in docs/architecture.md, "The GPUs' time".
  *
  * session   a set of processes that share one lease over all GPUs they use (all of them, or none)
