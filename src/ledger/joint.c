@@ -83,9 +83,7 @@ static void clear_unheld(struct ledger_usage *usage, uint32_t joint, bool is_kep
         if (is_first && is_kept)
             count_let_go(usage, joint);
         if (state == USAGE_CLEARING || is_first) {
-            uint64_t generation = usage_owner_generation(seen.high);
-            if (usage_begin_reap(usage, LEDGER_SLOTS + joint, generation, recovered_bytes))
-                usage_end_reap(usage, LEDGER_SLOTS + joint, generation);
+            usage_reap(usage, LEDGER_SLOTS + joint, usage_owner_generation(seen.high), recovered_bytes);
             return;
         }
         if (state != USAGE_OWNED || is_held(usage, joint))

@@ -83,6 +83,14 @@ void usage_end_reap(struct ledger_usage *usage, uint32_t index, uint64_t generat
                                  (struct word128){.high = usage_owner_high(USAGE_FREE, generation, 0)});
 }
 
+bool usage_reap(struct ledger_usage *usage, uint32_t index, uint64_t generation, uint64_t *recovered_bytes)
+{
+    if (!usage_begin_reap(usage, index, generation, recovered_bytes))
+        return false;
+    usage_end_reap(usage, index, generation);
+    return true;
+}
+
 uint64_t ledger_slot_bytes(const struct ledger_usage *usage, uint32_t index, unsigned gpu)
 {
     return index < LEDGER_SLOTS && gpu < LEDGER_GPUS ? usage_load(&usage->gpus[gpu].words[index].low) : 0;

@@ -245,6 +245,8 @@ bool usage_owner_read(const struct ledger_usage *usage, uint32_t place, struct w
 bool usage_begin_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation,
                       uint64_t *recovered_bytes);
 void usage_end_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation);
+/* Both, for a joint place. */
+bool usage_reap(struct ledger_usage *usage, uint32_t place, uint64_t generation, uint64_t *recovered_bytes);
 
 /* joint.c: the owner of a slot is dead. End its holds, and clear the joint places that nobody holds any more. */
 void usage_joint_reap(struct ledger_usage *usage, uint32_t slot, uint64_t generation,

@@ -97,7 +97,7 @@ inline find(own)
     i = 0
 }
 
-/* usage_begin_reap() of a place, after it was marked, and usage_end_reap(). */
+/* usage_reap() of a place, after it was marked. */
 inline clear(s)
 {
     do
