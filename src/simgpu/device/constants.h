@@ -5,13 +5,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-
-enum sim_constant {
-#define SIM_CONSTANT(name, scope, standard, h100, t4, a10, l4, b200, rtx5090, figure, source) SIM_##name,
-#include "simgpu/device/constants.def"
-#undef SIM_CONSTANT
-    SIM_CONSTANTS
-};
+#include "simgpu/device/constant_names.h"
 
 /* The value in this process; valid after device_attach(). */
 double constant(enum sim_constant name);

@@ -1,5 +1,6 @@
 #include "simgpu/device/paging.h"
 
+#include "simgpu/device/constants.h"
 #include "simgpu/device/shared.h"
 
 bool paging_is_on(void)

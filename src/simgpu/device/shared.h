@@ -1,11 +1,11 @@
-/* shared.h - the layout of the file that the processes on a simulated GPU share; for device.c and the files that run
- * its timelines. */
+/* shared.h - the layout of the file that the processes on a simulated GPU share; for the files of the device and
+ * those that run its timelines. */
 #pragma once
 
 #include <limits.h>
 
 #include "base/clock.h"
-#include "simgpu/device/constants.h"
+#include "simgpu/device/constant_names.h"
 #include "simgpu/device/device.h"
 #include "simgpu/device/published.h"
 #include "simgpu/time/timeline.h"
@@ -77,6 +77,9 @@ bool shared_slot_is_alive(uint32_t slot);
 /* The owner's pid in the outermost namespace that anybody has looked from: the kernel tells it to a process there, which
  * notes it for all. */
 pid_t shared_slot_pid(uint32_t slot);
+
+/* A whole copy of the account as it is now; returns its tag. */
+uint64_t account_read(struct shared_gpu *gpu, struct account *copy);
 
 /* Change an account: account_begin() returns our buffer with a copy in which `slot` has a line; account_end()
  * makes it the account. Begin again when that fails. */
