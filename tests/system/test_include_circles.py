@@ -99,3 +99,14 @@ def test_a_known_circle_passes_until_it_grows_or_goes(tree):
     assert "room has 3 modules in circles, and may have 2 (include-circles.known)" in tree.check()
     tree.write(down__c='#include "room/shared.h"\nint down(int i) { return i - 1; }\n')
     assert tree.check() == "include-circles.known: the row of room says 2 modules in circles, and there are 0: remove it\n"
+
+
+def test_a_call_of_a_room_that_stands_above_is_an_arrow_up(tree):
+    tree.write(down__c='#include "room/shared.h"\n#include "cellar/deep.h"\nint down(int i) { return deep(i); }\n')
+    (tree.folder / "src/cellar").mkdir()
+    (tree.folder / "src/cellar/deep.h").write_text("int deep(int);\n")
+    (tree.folder / "docs").mkdir()
+    (tree.folder / "docs/architecture.md").write_text("| `src/room` | above |\n| `src/cellar` | below |\n")
+    assert tree.check() == ""
+    (tree.folder / "docs/architecture.md").write_text("| `src/cellar` | above |\n| `src/room` | below |\n")
+    assert tree.check() == "upward: room/down -> cellar/deep.h (includes it)\n"
