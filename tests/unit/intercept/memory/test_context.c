@@ -12,6 +12,7 @@
 #include "intercept/submit/in_flight.h"
 
 #define STREAM ((CUstream)(uintptr_t)0x5000)
+#define FUNCTION ((CUfunction)(uintptr_t)0x6000)
 
 static CUcontext primary; /* what `stream` belongs to */
 static CUresult answer;   /* whether its work is done */
@@ -64,7 +65,7 @@ static void launch_on_primary(void)
 {
     answer = CUDA_ERROR_NOT_READY;
     real(cuCtxPushCurrent_v2)(primary);
-    assert_int_equal(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, STREAM, NULL, NULL), CUDA_SUCCESS);
+    assert_int_equal(cuLaunchKernel(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM, NULL, NULL), CUDA_SUCCESS);
     assert_false(in_flight_is_finished(gate));
 }
 
@@ -113,6 +114,16 @@ static void a_reset_ends_all_references_at_once(void **state)
     assert_true(in_flight_is_finished(gate));
 }
 
+/* The driver may use its handle for another function of the next context, whose code is not loaded yet. */
+static void the_last_release_forgets_which_functions_were_launched(void **state)
+{
+    assert_int_equal(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    launch_on_primary();
+    assert_true(gate_knows(gate, FUNCTION));
+    assert_int_equal(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    assert_false(gate_knows(gate, FUNCTION));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_context, destroy_context)
 
 int main(void)
@@ -123,6 +134,7 @@ int main(void)
         TEST(work_stays_in_flight_when_a_primary_context_is_released_that_lives_on),
         TEST(the_last_release_and_a_reset_forget_what_was_in_flight),
         TEST(a_reset_ends_all_references_at_once),
+        TEST(the_last_release_forgets_which_functions_were_launched),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }
