@@ -221,7 +221,7 @@ bool gate_make(struct gate *gate, void (*poke)(void));
 /* Open the gate as `state` says (GATE_FREE or GATE_PACED), and wake the threads that wait at it. */
 void gate_open(struct gate *gate, enum gate_state state);
 
-/* Close the gate. Then call gate_is_left() until it says that no thread is inside. */
+/* Close the gate. Then call gate_is_left() (gate_threads.h) until it says that no thread is inside. */
 void gate_close(struct gate *gate);
 
 /* Let one call pass the closed gate. Then call gate_end_step() until it returns true: the call has gone inside, or the
