@@ -1,4 +1,4 @@
-"""The plots of docs/sharing.md are drawn from the bench's JSON."""
+"""The plots of bench/results.md are drawn from the bench's JSON."""
 import json
 import re
 import subprocess
@@ -22,7 +22,7 @@ def bars(picture):
 
 def test_the_committed_results_are_drawn(tmp_path):
     pictures = draw(SOURCE / "bench" / "results.json", tmp_path / "plots")
-    shown = set(re.findall(r"images/(sharing-[a-z]+\.svg)", (SOURCE / "docs" / "sharing.md").read_text()))
+    shown = set(re.findall(r"images/(sharing-[a-z]+\.svg)", (SOURCE / "bench" / "results.md").read_text()))
     assert set(pictures) == shown
     for name, picture in pictures.items():
         assert bars(picture), name
