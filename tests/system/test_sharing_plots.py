@@ -26,8 +26,8 @@ def test_the_committed_results_are_drawn(tmp_path):
     assert set(pictures) == shown
     for name, picture in pictures.items():
         assert bars(picture), name
-        assert (SOURCE / "docs" / "images" / name).read_text() == (tmp_path / "plots" / name).read_text(), \
-            f"docs/images/{name} is not of bench/results.json; run scripts/sharing-plots"
+        assert (SOURCE / "bench" / "images" / name).read_text() == (tmp_path / "plots" / name).read_text(), \
+            f"bench/images/{name} is not of bench/results.json; run scripts/sharing-plots"
 
 
 def test_a_bar_is_as_long_as_what_was_measured(tmp_path):
