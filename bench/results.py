@@ -72,9 +72,10 @@ def _line(row):
     return json.dumps(row, ensure_ascii=False)
 
 
-def save(path, run, rows):
-    """The run has ended now."""
-    of_run = {"commit": run.commit, "clean": run.is_clean, "options": run.options, "started": run.started, "ended": now()}
+def save(path, run, rows, left_out=()):
+    """The run has ended now; `left_out`: what this machine could not measure."""
+    of_run = {"commit": run.commit, "clean": run.is_clean, "options": run.options, "started": run.started, "ended": now(),
+              "left_out": list(left_out)}
     write(path, of_run, run.machine, rows)
 
 

@@ -69,7 +69,7 @@ class Views:
         try:
             browser = Browser()
         except BrowserMissing as missing:
-            print(f"no rows of the page: {missing}")
+            self.bench.leave_out(f"{self.count} sessions, page: {missing}")
             return
         address = self.bench.request("POST", "/v1/dashboard")[1]["address"]
         token = (self.bench.folder / "run/simulated/http-token").read_text().strip()

@@ -34,6 +34,11 @@ def test_a_file_says_of_which_run_it_is(saved):
     assert run["ended"] > run["started"] and results.read(saved)["machine"] == MACHINE
 
 
+def test_what_the_machine_could_not_measure_is_told(tmp_path):
+    results.save(tmp_path / "results.json", WHOLE, ROWS, ["a page: no browser is here"])
+    assert results.read(tmp_path / "results.json")["run"]["left_out"] == ["a page: no browser is here"]
+
+
 def test_a_whole_runs_rows_are_accepted(saved):
     results.check(results.read(saved))
 
