@@ -111,7 +111,7 @@ def judge(parties, alone, without, inside, window_s):
     if not has_all or needed or len({party.priority for party in parties}) > 1:
         return
     together = 100 * sum(one["gpu"] for one in inside) / sum(one["gpu"] for one in without)
-    yield "together", together, 95, True, "together, of without us"
+    yield "together", together, 95, True, "together, of without GPU Slice"
     for party, least, before, after in zip(parties, minima, without, inside):
         if "period=" in party.words and least:
-            yield "p99", after["p99"] / before["p99"], 1.1, False, f"{party.words}: p99, of without us"
+            yield "p99", after["p99"] / before["p99"], 1.1, False, f"{party.words}: p99, of without GPU Slice"

@@ -4,8 +4,12 @@ import itertools
 import pathlib
 import statistics
 import subprocess
+import sys
 import time
 import typing
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "system"))
+import workers  # noqa: E402 - behind the path
 
 SETTLE_S = 1.5  # a moment to get to know the programs, before a window
 
@@ -25,7 +29,7 @@ class Party(typing.NamedTuple):
 
 
 class Case(typing.NamedTuple):
-    what: str | None  # whether latencies, or what is done together, are as without us
+    what: str | None  # whether latencies, or what is done together, are as without GPU Slice
     parties: list
     visitor: str = ""  # words of a program that comes and goes all the time, in a session without a minimum
 
@@ -82,20 +86,19 @@ KEYS = (*CASES, REPEATS, TURNS)
 REPEAT_TIMES, VISIT_S, TURN_S = 10, 0.4, 1.0
 
 
-class Load:
+class Load(workers.Load):
+    """A process of tests/system/programs/load.c that the bench starts; times in ms."""
+
     def __init__(self, bench, environment, words):
-        self.process = subprocess.Popen([bench.build / "tests/system/programs/load", *words.split()], env=environment,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        if self.process.stdout.readline() != "ready\n":
-            raise SystemExit("a load did not start")
+        super().__init__(subprocess.Popen([bench.build / "tests/system/programs/load", *words.split()], env=environment,
+                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
 
     def begin(self, window_s, words=""):
-        self.process.stdin.write(f"{round(window_s * 1000)} {words}\n")
-        self.process.stdin.flush()
+        super().begin(window_s * 1000, *words.split())
 
     def end(self):
-        bursts, _, p50_ns, p99_ns, most_ns = map(int, self.process.stdout.readline().split())
-        return {"bursts": bursts, "p50": p50_ns / 1e6, "p99": p99_ns / 1e6, "most": most_ns / 1e6}
+        told = super().end()
+        return {"bursts": told["bursts"], **{name: told[f"{name}_ms"] for name in ("p50", "p99", "most")}}
 
 
 def agents_of(pids):
@@ -211,10 +214,10 @@ class Loads:
         inside, cpus = self._inside(case)
         together = 100 * sum(one["gpu"] for one in inside) / sum(one["gpu"] for one in without)
         if case.what in (PAIR, SPEED):
-            self._row(key, "together", "together, of without us", together, "%", 99 if case.what == SPEED else 95, cpus, at_least=True)
+            self._row(key, "together", "together, of without GPU Slice", together, "%", 99 if case.what == SPEED else 95, cpus, at_least=True)
         for name in ("p50", "p99") if case.what == LATENCY else ():
             within_ms, without_ms = (self._of_the_first(case, results, name) for results in (inside, without))
-            self._row(key, name, f"{name}, of without us", within_ms / without_ms, "times", 1.1, cpus,
+            self._row(key, name, f"{name}, of without GPU Slice", within_ms / without_ms, "times", 1.1, cpus,
                       inside=round(within_ms, 2), without=round(without_ms, 2),
                       alone=round(alone[case.parties[0]][name], 2), words=case.parties[0].words)
         for party, before, after in zip(case.parties, without, inside):

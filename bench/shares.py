@@ -56,7 +56,7 @@ class Shares:
         return together(self.clock, workers, window_s * 1000, during=cpus), cpus
 
     def _outside(self, window_s, words, count=1):
-        """What so many of them get together without us."""
+        """What so many of them get together without GPU Slice."""
         workers = [Worker(self._spawn(self.bench.outside, "worker", *words)) for _ in range(count)]
         percents, cpus = self._window(workers, window_s)
         self.bench.end([worker.process for worker in workers])
@@ -103,7 +103,7 @@ class Shares:
     def _halves(self):
         plain, _ = self._outside(self.window_s, HALF_BUSY, 2)
         achieved, cpus = self._inside([(50, HALF_BUSY, 1)] * 2, ["50%..100%"] * 2)
-        self.bench.row("two programs busy half the time, of what they get without us", 100 * sum(achieved) / plain, "%", 95,
+        self.bench.row("two programs busy half the time, of what they get without GPU Slice", 100 * sum(achieved) / plain, "%", 95,
                        cpus, at_least=True, outside=round(plain, 2), achieved="/".join(f"{a:.2f}" for a in achieved))
 
     def _handover(self):
