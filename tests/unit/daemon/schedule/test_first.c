@@ -25,8 +25,8 @@
 #define STARTS_MS 50u
 #define LOOPS 2u
 /* Each case runs with so many different moments at which somebody comes. */
-#define PHASES 4u
-#define PHASE_NS (4300 * UINT64_C(1000))
+#define PHASES 5u
+#define PHASE_NS UINT64_C(3500000) /* a period of the service in all */
 /* An H100's, as src/simgpu/device/constants.def has them. */
 #define H100_SLICE_NS UINT64_C(1024000)
 #define H100_SWITCH_NS UINT64_C(100000)
@@ -214,19 +214,19 @@ static struct first worst(struct first (*run)(unsigned), enum device device, boo
     return worst;
 }
 
-/* What is kept of each case on each device: p99 of the first seconds and of those afterwards, and bursts a second, as parts of the
- * same without shares; and how many bursts of the first seconds are slow, longer than WANTED_TIMES that p99. Whoever makes one
- * of them better writes the better figure here. */
+/* What is kept of each case on each device. Whoever makes one of them better writes the better figure here. */
 struct row {
     const char *name;
     struct first (*run)(unsigned phase);
     struct kept {
-        double first_times, later_times, part;
-        unsigned slow;
+        double first_times, later_times; /* p99, as parts of the same without shares */
+        double part;                     /* bursts a second, likewise */
+        double most_ms;                  /* the longest of the first seconds */
+        unsigned slow; /* of those, so many take longer than WANTED_TIMES their p99 without shares */
     } kept[DEVICES];
 };
 
-static void keeps_on(const struct row *row, enum device device)
+static bool is_kept_on(const struct row *row, enum device device)
 {
     const struct kept *kept = &row->kept[device];
     slow_ns = UINT64_MAX;
@@ -236,40 +236,41 @@ static void keeps_on(const struct row *row, enum device device)
     double first_times = inside.first_ms / without.first_ms;
     double later_times = without.later_ms > 0 ? inside.later_ms / without.later_ms : 0;
     double part = inside.bursts / without.bursts;
-    print_message("%-34s %-7s first: p99 %5.2f ms of %5.2f (%5.2f times), longest %5.1f of %5.1f, slow %2u; "
-                  "later: p99 %5.2f of "
-                  "%5.2f; %5.1f bursts a second of %5.1f\n",
+    print_message("%-34s %-7s first: p99 %5.2f ms of %5.2f (%5.2f times), longest %5.1f of %5.1f, ",
                   row->name, device == H100 ? "h100" : "default", inside.first_ms, without.first_ms,
-                  first_times, inside.most_ms, without.most_ms, inside.slow, inside.later_ms,
-                  without.later_ms, inside.bursts, without.bursts);
-    assert_true(first_times <= kept->first_times);
-    assert_true(later_times <= kept->later_times);
-    assert_true(part >= kept->part);
-    assert_true(inside.slow <= kept->slow);
+                  first_times, inside.most_ms, without.most_ms);
+    print_message("slow %2u; later: p99 %5.2f of %5.2f; %5.1f bursts a second of %5.1f\n", inside.slow,
+                  inside.later_ms, without.later_ms, inside.bursts, without.bursts);
+    return first_times <= kept->first_times && later_times <= kept->later_times && part >= kept->part &&
+           inside.most_ms <= kept->most_ms && inside.slow <= kept->slow;
 }
 
 static void keeps_the_first_seconds(void **state)
 {
+    unsigned kept = 0;
     for (unsigned device = 0; device < DEVICES; device++)
-        keeps_on(*state, device);
+        kept += is_kept_on(*state, device);
+    assert_int_equal(kept, DEVICES);
 }
 
 int main(int count, char **words)
 {
     static struct row rows[] = {
-        {"service and trainer come", both_come, {{1.1, 1.1, 0.98, 2}, {1.1, 1.1, 0.98, 2}}},
+        {"service and trainer come", both_come, {{1.1, 1.1, 0.98, 42, 2}, {1.1, 1.1, 0.98, 42, 2}}},
         {"the same, calls differ",
          both_come_with_calls_that_differ,
-         {{1.1, 1.1, 0.99, 1}, {1.1, 1.1, 0.99, 1}}},
-        {"a trainer comes", the_trainer_comes, {{1.1, 1.1, 0.98, 1}, {1.1, 1.1, 0.98, 1}}},
-        {"a service comes", the_service_comes, {{1.1, 1.1, 0.98, 2}, {1.1, 1.1, 0.98, 2}}},
+         {{1.1, 1.1, 0.99, 32, 1}, {1.1, 1.1, 0.99, 32, 1}}},
+        {"a trainer comes", the_trainer_comes, {{1.1, 1.1, 0.98, 45, 1}, {1.1, 1.1, 0.98, 45, 1}}},
+        {"a service comes", the_service_comes, {{1.1, 1.1, 0.98, 45, 2}, {1.1, 1.1, 0.98, 45, 2}}},
         {"a neighbour comes and goes",
          a_neighbour_comes_and_goes,
-         {{1.1, 1.1, 0.99, 4}, {1.1, 1.1, 0.99, 4}}},
-        {"short sessions come and go", short_ones_come_and_go, {{4.7, 0, 0.77, 54}, {6.9, 0, 0.78, 54}}},
+         {{1.1, 1.1, 0.99, 34, 4}, {1.1, 1.1, 0.99, 34, 4}}},
+        {"short sessions come and go",
+         short_ones_come_and_go,
+         {{5.5, 0, 0.75, 51, 60}, {7.5, 0, 0.75, 51, 60}}},
         {"short sessions come and go below",
          short_ones_come_and_go_below,
-         {{9.5, 0, 0.75, 45}, {14.5, 0, 0.75, 36}}},
+         {{11, 0, 0.7, 51, 50}, {15, 0, 0.7, 51, 50}}},
     };
     struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0])];
     size_t chosen = 0;
