@@ -1,17 +1,20 @@
 """What a service loses while GPU Slice gets to know whoever is new: beside the same programs without GPU Slice, in turn.
 bench/first.py measures more cases for longer."""
+import statistics
 import subprocess
 import threading
 
 import pytest
 
+from cpus import cpu_ticks
 from workers import Load
 
 pytestmark = pytest.mark.usefixtures("before_others")
 
 FIRST_MS = 1000  # of a pair that comes: it is measured then, and of sixty bursts the 99th percentile is the longest
 BESIDE_MS = 2000  # beside loops
-ROUNDS = 3  # the best of so many counts: the CPUs are shared with other tests
+ROUNDS = 3  # the median of so many counts
+TRIES, QUIET_PART = 9, 0.25  # a round counts if so much of the CPUs was idle: else a burst waits for a CPU, not for the GPU
 SHORT_MS = 250
 LOOPS = 2
 LATENCY_TIMES, SPEED_PART = 1.5, 0.95
@@ -46,8 +49,22 @@ def in_turn(run):
     return [one for one, _ in rounds], [one for _, one in rounds]
 
 
-def best(seen, name):
-    return min(one[name] for one in seen)
+def in_turn_on_quiet_cpus(run):
+    """The same, of rounds beside which nobody else needed the CPUs."""
+    rounds = []
+    for _ in range(TRIES):
+        total, idle, _ = cpu_ticks()
+        pair = run(False), run(True)
+        total_after, idle_after, _ = cpu_ticks()
+        if idle_after - idle >= QUIET_PART * (total_after - total):
+            rounds.append(pair)
+        if len(rounds) == ROUNDS:
+            return [one for one, _ in rounds], [one for _, one in rounds]
+    pytest.skip(f"the CPUs were quiet in {len(rounds)} rounds of {TRIES}")
+
+
+def median(seen, name):
+    return statistics.median(one[name] for one in seen)
 
 
 @NOT_YET
@@ -60,8 +77,8 @@ def test_a_service_that_comes_with_a_trainer_is_as_soon_done_as_without(start):
         for load in loads:
             load.stop()
         return seen
-    without, inside = in_turn(run)
-    assert best(inside, "p99_ms") <= LATENCY_TIMES * best(without, "p99_ms"), (without, inside)
+    without, inside = in_turn_on_quiet_cpus(run)
+    assert median(inside, "p99_ms") <= LATENCY_TIMES * median(without, "p99_ms"), (without, inside)
 
 
 def beside_loops(start, is_inside):
@@ -96,6 +113,5 @@ def beside_loops(start, is_inside):
 @NOT_YET
 def test_a_light_program_beside_loops_of_short_sessions_does_as_much_as_without(start):
     without, inside = in_turn(lambda is_inside: beside_loops(start, is_inside))
-    most = {name: max(one["bursts"] for one in seen) for name, seen in (("without", without), ("inside", inside))}
-    assert most["inside"] >= SPEED_PART * most["without"], (without, inside)
-    assert best(inside, "p99_ms") <= LATENCY_TIMES * best(without, "p99_ms"), (without, inside)
+    assert median(inside, "bursts") >= SPEED_PART * median(without, "bursts"), (without, inside)
+    assert median(inside, "p99_ms") <= LATENCY_TIMES * median(without, "p99_ms"), (without, inside)
