@@ -110,6 +110,13 @@ static CUresult run_checksum_u64(const struct sim_launch *launch, void *const *a
     return CUDA_SUCCESS;
 }
 
+/* Each thread adds what it has to one address, where additions come one by one. */
+static uint64_t duration_checksum(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t threads = (uint64_t)launch->grid[0] * launch->block[0];
+    return (uint64_t)((double)threads * constant(SIM_ATOMIC_NS));
+}
+
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 32) * UINT64_C(0xBF58476D1CE4E5B9);
@@ -117,33 +124,60 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 32;
 }
 
-/* GPU Slice's own (intercept/memory/engine/digest_ptx.h). */
-static CUresult run_digest_u64(const struct sim_launch *launch, void *const *arguments)
+/* GPU Slice's own (intercept/memory/engine/digest_ptx.h), which has this for each of its blocks. */
+struct digest_part {
+    uint64_t address, first_word, pairs, owner;
+};
+
+#define DIGEST_THREADS 256
+#define DIGEST_PART_BYTES (UINT64_C(64) << 10)
+
+static void digest_part_run(const struct digest_part *part, uint64_t sums[static 2])
 {
-    uint64_t address = argument_u64(arguments, 0), count = argument_u64(arguments, 1);
-    uint64_t out = argument_u64(arguments, 2), sums[2] = {0};
-    CUresult result = check(launch, address, count, sizeof(uint64_t), false);
+    const uint64_t *from = (const uint64_t *)(uintptr_t)part->address;
+    sums[0] = sums[1] = 0;
+    for (uint64_t i = 0; i < 2 * part->pairs; i++) {
+        uint64_t place = part->first_word + i;
+        sums[0] += mix(from[i] ^ place * UINT64_C(0x9E3779B97F4A7C15));
+        sums[1] += mix(from[i] + place * UINT64_C(0xD1342543DE82EF95) + UINT64_C(0x2545F4914F6CDD1D));
+    }
+}
+
+/* Nothing is written where the launch is not of the kernel's shape: the card would refuse that launch, by .reqntid. */
+static CUresult run_digest_parts(const struct sim_launch *launch, void *const *arguments)
+{
+    uint64_t address = argument_u64(arguments, 0), out = argument_u64(arguments, 1), blocks = launch->grid[0];
+    const uint32_t *block = launch->block;
+    if (block[0] != DIGEST_THREADS || block[1] != 1 || block[2] != 1 || launch->grid[1] != 1 ||
+        launch->grid[2] != 1)
+        return CUDA_ERROR_LAUNCH_FAILED;
+    CUresult result = check(launch, address, 4 * blocks, sizeof(uint64_t), false);
     if (!result)
-        result = check(launch, out, 2, sizeof(uint64_t), true);
+        result = check(launch, out, 2 * blocks, sizeof(uint64_t), true);
+    const struct digest_part *parts = (const struct digest_part *)(uintptr_t)address;
+    for (uint64_t i = 0; i < blocks && !result; i++)
+        result = parts[i].pairs * 16 > DIGEST_PART_BYTES
+                     ? CUDA_ERROR_LAUNCH_FAILED
+                     : check(launch, parts[i].address, parts[i].pairs, 16, false);
     if (result)
         return result;
-    const uint64_t *from = (const uint64_t *)(uintptr_t)address;
-    for (uint64_t i = 0; i < count; i++) {
-        sums[0] += mix(from[i] ^ i * UINT64_C(0x9E3779B97F4A7C15));
-        sums[1] += mix(from[i] + i * UINT64_C(0xD1342543DE82EF95) + UINT64_C(0x2545F4914F6CDD1D));
-    }
+    uint64_t *sums = (uint64_t *)(uintptr_t)out;
+    for (uint64_t i = 0; i < blocks; i++)
+        digest_part_run(&parts[i], sums + 2 * i);
     sums[0] ^= fault_of_sum();
-    for (unsigned lane = 0; lane < 2; lane++)
-        __atomic_fetch_add((uint64_t *)(uintptr_t)out + lane, sums[lane], __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
 
-/* As fast as the memory, and two atomic additions for each thread that has anything to add: to one address they come one by one. */
-static uint64_t duration_digest_u64(const struct sim_launch *launch, void *const *arguments)
+/* As fast as the memory, if there are blocks enough to keep it busy. */
+static uint64_t duration_digest_parts(const struct sim_launch *launch, void *const *arguments)
 {
-    uint64_t count = argument_u64(arguments, 1), threads = (uint64_t)launch->grid[0] * launch->block[0];
-    return execution_device_ns(count * sizeof(uint64_t)) +
-           (uint64_t)(2 * (double)threads * constant(SIM_ATOMIC_NS));
+    const struct digest_part *parts = (const struct digest_part *)(uintptr_t)argument_u64(arguments, 0);
+    uint64_t bytes = 0, blocks = launch->grid[0], most = (uint64_t)constant(SIM_BUSY_BLOCKS);
+    if (check(launch, argument_u64(arguments, 0), 4 * blocks, sizeof(uint64_t), false))
+        return 0;
+    for (uint64_t i = 0; i < blocks; i++)
+        bytes += 16 * parts[i].pairs;
+    return execution_device_ns(blocks < most ? bytes / blocks * most : bytes);
 }
 
 static CUresult run_spin_us(const struct sim_launch *launch, void *const *arguments)
@@ -211,9 +245,9 @@ static CUresult run_relaunch_u32(const struct sim_launch *launch, void *const *a
 }
 
 static const struct sim_kernel kernels[] = {
-    {"gpuslice_digest_u64", 3, {8, 8, 8}, run_digest_u64, duration_digest_u64},
-    {"gs_checksum_u32", 3, {8, 8, 8}, run_checksum_u32, NULL},
-    {"gs_checksum_u64", 3, {8, 8, 8}, run_checksum_u64, NULL},
+    {"gpuslice_digest_parts", 2, {8, 8}, run_digest_parts, duration_digest_parts},
+    {"gs_checksum_u32", 3, {8, 8, 8}, run_checksum_u32, duration_checksum},
+    {"gs_checksum_u64", 3, {8, 8, 8}, run_checksum_u64, duration_checksum},
     {"gs_fill_u32", 3, {8, 4, 8}, run_fill_u32, NULL},
     {"gs_relaunch_u32", 1, {8}, run_relaunch_u32, NULL},
     {"gs_saxpy_f32", 4, {8, 4, 8, 8}, run_saxpy_f32, NULL},

@@ -13,7 +13,8 @@
  *
  * Of libgpuslice.so's own PTX (src/intercept/memory/engine/digest_ptx.h):
  *
- *   gpuslice_digest_u64(u64 pointer, u64 count, u64 out)     out[0], out[1] += 128 bits of what the words are
+ *   gpuslice_digest_parts(u64 parts, u64 sums)               block b: sums[b] = 128 bits of what the words of
+ *                                                            parts[b] are
  *
  * Not in the PTX, as a card needs the device runtime for them:
  *

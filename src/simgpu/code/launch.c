@@ -1,12 +1,14 @@
 /* launch.c - kernels: a launch computes a kernel that we know at once, and takes its time on the stream. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "simgpu/code/launch.h"
 #include "simgpu/code/library.h"
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/in_use.h"
 #include "simgpu/memory/managed.h"
 #include "simgpu/memory/memory.h"
+#include "simgpu/time/events.h"
 #include "simgpu/time/execution.h"
 
 struct launch {
@@ -205,6 +207,7 @@ static CUresult launch_run(const struct launch *launch)
     SIM_TRY(context_need_local(context, function->image->local_bytes));
     uint64_t duration_ns = constant_whole(SIM_KERNEL_NS);
     struct touched touched = {.device = context->device};
+    uint64_t began_ns = monotonic_ns();
     if (function->kernel)
         SIM_TRY(kernel_run(context, launch, function, &touched, &duration_ns));
     else
@@ -213,6 +216,7 @@ static CUresult launch_run(const struct launch *launch)
     if (touched.faults.remote_bytes > 0)
         duration_ns += execution_link_ns(touched.faults.remote_bytes);
     duration_ns = after_overlap(launch, context, stream, duration_ns);
+    event_spare(context, stream, monotonic_ns() - began_ns);
     stream_submit(context, stream, TIMELINE_COMPUTE, duration_ns);
     stream_note_kernel(context, stream);
     for (unsigned i = 0; i < touched.range_count; i++)

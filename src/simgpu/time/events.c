@@ -49,6 +49,25 @@ void events_settle(unsigned gpu)
     }
 }
 
+/* The event that this thread recorded last in a stream that was idle. */
+static _Thread_local struct {
+    CUevent event;
+    CUstream stream;
+    uint64_t recorded_ns;
+} before_work;
+
+void event_spare(CUcontext context, CUstream stream, uint64_t spent_ns)
+{
+    CUevent event = before_work.stream == stream ? before_work.event : NULL;
+    before_work.event = NULL;
+    if (!event || atomic_load(&event->kind) != SIM_EVENT || event->context != context)
+        return;
+    execution_lock(context->gpu);
+    if (event->done_ns == before_work.recorded_ns) /* it was not recorded again */
+        event->recorded_ns = event->done_ns = event->done_ns + spent_ns;
+    execution_unlock(context->gpu);
+}
+
 static CUresult event_check(CUevent event)
 {
     sim_touch_handle();
@@ -188,10 +207,14 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
     event->recorded = true;
     event->recorded_ns = monotonic_ns();
     event->done_ns = 0;
-    if (execution_is_reached(context->gpu, &event->marks))
+    bool is_idle = execution_is_reached(context->gpu, &event->marks);
+    if (is_idle)
         event->done_ns = event->recorded_ns;
     else
         pending_add(event);
+    before_work.event = is_idle ? event : NULL;
+    before_work.stream = stream;
+    before_work.recorded_ns = event->recorded_ns;
     execution_unlock(context->gpu);
     return CUDA_SUCCESS;
 }

@@ -87,14 +87,14 @@ bool move_takes(const struct move *move, const struct direction *direction, uint
     return extent->is_used && move_goes_this_way(move, extent) && direction->is_to_move(extent);
 }
 
-/* Digests need a little memory on the card. If the card is full, there is some once the first extent has left. So
- * batches are of one extent each until there is a digester, or it was tried often enough. */
+/* The kernel of digests needs a little memory on the card. If the card is full, there is some once the first extent has
+ * left. So batches are of one extent each until it is loaded, or that was tried often enough. */
 static void try_digester(struct move *move, const struct direction *direction)
 {
-    if (!direction->prepare || move->digester.results || !move->digester_tries)
+    if (!direction->prepare || move->takes_digests || !move->digester_tries)
         return;
-    digester_begin(&move->digester, move->tools, move->swap->extents.end);
-    move->digester_tries = move->digester.results ? 0 : move->digester_tries - 1;
+    move->takes_digests = digester_load(move->tools);
+    move->digester_tries = move->takes_digests ? 0 : move->digester_tries - 1;
 }
 
 /* The next extents behind `last` that move, up to the batch's size. What they need before their copies is done here,
@@ -138,6 +138,8 @@ static CUresult make_group(struct move *move, const struct direction *direction,
         if (!move_takes(move, direction, i))
             continue;
         result = direction->make(extent);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && digester_unload(move->tools))
+            result = direction->make(extent);
         if (result == CUDA_SUCCESS)
             opener_add(&opener, extent);
     }
@@ -145,10 +147,12 @@ static CUresult make_group(struct move *move, const struct direction *direction,
 }
 
 static CUresult submit_batch(struct move *move, const struct direction *direction, struct batch *batch,
-                             CUevent done)
+                             unsigned turn)
 {
     CUresult result = CUDA_SUCCESS;
     uint64_t copied_bytes = move->copied_bytes;
+    batch->is_timed = direction->prepare &&
+                      real(cuEventRecord)(move->tools->begun[turn], move->tools->copies) == CUDA_SUCCESS;
     for (uint32_t i = batch->begin, end; i < batch->end && result == CUDA_SUCCESS; i = end) {
         end = end_of_group(move, direction, batch, i);
         result = make_group(move, direction, i, end);
@@ -158,16 +162,19 @@ static CUresult submit_batch(struct move *move, const struct direction *directio
     }
     batch->copied_bytes = move->copied_bytes - copied_bytes;
     if (result == CUDA_SUCCESS)
-        result = real(cuEventRecord)(done, move->tools->copies);
+        result = real(cuEventRecord)(move->tools->done[turn], move->tools->copies);
     if (result == CUDA_SUCCESS && direction->go_on)
         direction->go_on(move, batch);
     return result;
 }
 
 static CUresult finish_batch(struct move *move, const struct direction *direction, const struct batch *batch,
-                             CUevent done)
+                             unsigned turn)
 {
-    CUresult result = real(cuEventSynchronize)(done);
+    struct swap_tools *tools = move->tools;
+    CUresult result = real(cuEventSynchronize)(tools->done[turn]);
+    if (result == CUDA_SUCCESS && batch->is_timed)
+        pace_add(&tools->pace, batch->copied_bytes, tools->begun[turn], tools->done[turn]);
     resize_batches(move, batch);
     for (uint32_t i = batch->begin; i < batch->end && result == CUDA_SUCCESS; i++) {
         if (move_takes(move, direction, i))
@@ -183,12 +190,12 @@ static CUresult move_batches(struct move *move, const struct direction *directio
     struct batch last = {0}, batch = next_batch(move, direction, &last), next;
     CUresult result = CUDA_SUCCESS;
     for (unsigned number = 0; result == CUDA_SUCCESS && (batch.bytes || last.bytes); number++) {
-        result = submit_batch(move, direction, &batch, move->tools->done[number % 2]);
+        result = submit_batch(move, direction, &batch, number % 2);
         if (result != CUDA_SUCCESS)
             break;
         next = next_batch(move, direction, &batch);
         if (last.bytes)
-            result = finish_batch(move, direction, &last, move->tools->done[(number + 1) % 2]);
+            result = finish_batch(move, direction, &last, (number + 1) % 2);
         last = batch;
         batch = next;
     }
@@ -201,9 +208,13 @@ static CUresult go(struct move *move, const struct direction *direction)
     CUresult result = tools_find(move->way->context, &move->tools), ended;
     if (result != CUDA_SUCCESS)
         return result;
+    move->takes_digests = false;
     move->digester_tries = move->swap->clean_mode == CLEAN_COPY ? 0 : DIGESTER_TRIES;
+    if (direction->prepare && move->digester_tries && !clean_begin_move(move->tools))
+        move->digester_tries = 0;
     result = move_batches(move, direction);
-    digester_end(&move->digester);
+    if (direction->prepare)
+        clean_end_move(move->tools);
     ended = real(cuStreamSynchronize)(move->tools->copies);
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
         mapping_close(extent); /* those that were left open by a failure */

@@ -4,12 +4,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "intercept/memory/engine/digest_ptx.h"
+#include "intercept/memory/engine/tools.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
-
-#define BLOCKS 1024u /* several for each multiprocessor of the largest cards */
-#define THREADS 256u
 
 #define COMPARED_BYTES (UINT64_C(8) << 20) /* compared at a time */
 
@@ -50,82 +47,37 @@ bool clean_is_same(const struct swap_tools *tools, CUdeviceptr address, const st
     return is_same;
 }
 
-/* Find the kernel in the current context; it is loaded at the first use. */
-static bool find_function(struct swap_tools *tools)
+/* --- Whether digests are worth it ------------------------------------------------------------------ */
+
+#define SLOW_MOVES 2u /* in a row: once, the GPU may have had other work */
+#define MOVES_WITHOUT 16u
+
+static bool takes_longer(const struct pace *one, const struct pace *other)
 {
-    CUmodule module;
-    if (tools->digest)
+    return one->ns * (double)other->bytes > other->ns * (double)one->bytes;
+}
+
+bool clean_begin_move(struct swap_tools *tools)
+{
+    struct digests_worth *worth = &tools->worth;
+    tools->digester.pace = tools->pace = (struct pace){0};
+    if (!worth->moves_without)
         return true;
-    if (!real(cuModuleLoadData) || !real(cuModuleGetFunction) ||
-        real(cuModuleLoadData)(&module, digest_ptx) != CUDA_SUCCESS)
-        return false;
-    if (real(cuModuleGetFunction)(&tools->digest, module, DIGEST_KERNEL) == CUDA_SUCCESS)
-        return true;
-    tools->digest = NULL;
-    real(cuModuleUnload)(module);
+    worth->moves_without--;
     return false;
 }
 
-static bool begin(struct digester *digester, struct swap_tools *tools)
+void clean_end_move(struct swap_tools *tools)
 {
-    size_t bytes = digester->room * sizeof(struct digest);
-    if (!find_function(tools))
-        return false;
-    void *seen = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (seen == MAP_FAILED)
-        return false;
-    if (real(cuMemAlloc_v2)(&digester->results, bytes) != CUDA_SUCCESS) {
-        munmap(seen, bytes);
-        return false;
-    }
-    digester->seen = seen;
-    digester->function = tools->digest;
-    digester->stream = tools->digests;
-    return true;
-}
-
-void digester_begin(struct digester *digester, struct swap_tools *tools, uint32_t room)
-{
-    *digester = (struct digester){.room = room};
-    if (!room || !begin(digester, tools))
-        *digester = (struct digester){0};
-}
-
-void digester_end(struct digester *digester)
-{
-    if (!digester->results)
+    struct digests_worth *worth = &tools->worth;
+    const struct pace *digests = &tools->digester.pace;
+    if (tools->pace.bytes)
+        worth->copies = tools->pace;
+    if (!digests->bytes || !worth->copies.bytes)
         return;
-    real(cuMemFree_v2)(digester->results);
-    munmap(digester->seen, digester->room * sizeof(struct digest));
-    *digester = (struct digester){0};
-}
-
-bool digester_start(struct digester *digester)
-{
-    digester->count = 0;
-    return digester->results &&
-           real(cuMemsetD8Async)(digester->results, 0, digester->room * sizeof(struct digest),
-                                 digester->stream) == CUDA_SUCCESS;
-}
-
-bool digester_add(struct digester *digester, CUdeviceptr address, uint64_t bytes, uint32_t *number)
-{
-    if (digester->count == digester->room)
-        return false;
-    uint64_t count = bytes / sizeof(uint64_t);
-    CUdeviceptr out = digester->results + digester->count * sizeof(struct digest);
-    void *arguments[] = {&address, &count, &out};
-    if (real(cuLaunchKernel)(digester->function, BLOCKS, 1, 1, THREADS, 1, 1, 0, digester->stream, arguments,
-                             NULL) != CUDA_SUCCESS)
-        return false;
-    *number = digester->count++;
-    return true;
-}
-
-bool digester_finish(struct digester *digester)
-{
-    return !digester->count || (real(cuMemcpyDtoHAsync_v2)(digester->seen, digester->results,
-                                                           digester->count * sizeof(struct digest),
-                                                           digester->stream) == CUDA_SUCCESS &&
-                                real(cuStreamSynchronize)(digester->stream) == CUDA_SUCCESS);
+    worth->slow_moves = takes_longer(digests, &worth->copies) ? worth->slow_moves + 1 : 0;
+    if (worth->slow_moves == SLOW_MOVES) {
+        worth->slow_moves = SLOW_MOVES - 1; /* then once more is enough */
+        worth->moves_without = MOVES_WITHOUT;
+    }
 }

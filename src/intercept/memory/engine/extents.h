@@ -69,12 +69,11 @@ struct extent {
     bool is_called, is_ahead;
     CUmemGenericAllocationHandle handle;
     uint64_t place;
-    /* `digest` is that of what `place` holds. While the extent leaves: whether its digest was taken again, and was
-     * the same. */
+    /* `digest` is that of what `place` holds. While the extent leaves: whether its digest was taken again, as `seen`, and
+     * was the same. */
     bool has_digest, is_clean;
     enum { DIGEST_NONE, DIGEST_ASKED, DIGEST_SEEN } digesting;
-    uint32_t digest_number;
-    struct digest digest;
+    struct digest digest, seen;
     /* Index + 1 of the next unused extent; for a shared extent, of the shared ones before and behind it. */
     uint32_t next, previous;
 

@@ -34,14 +34,15 @@ struct move {
     /* The way whose extents move now. */
     const struct way *way;
     struct swap_tools *tools; /* of its context */
-    struct digester digester;
-    unsigned digester_tries; /* how often it may still try to begin */
+    bool takes_digests;
+    unsigned digester_tries; /* how often it may still try to begin with that */
 };
 
 /* Indices in the table, from `begin` up to `end`. */
 struct batch {
     uint32_t begin, end;
     uint64_t bytes, copied_bytes;
+    bool is_timed; /* its copies began with an event */
 };
 
 struct direction {

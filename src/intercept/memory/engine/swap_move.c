@@ -201,16 +201,18 @@ static bool is_same(const struct digest *one, const struct digest *other)
  * a digest; otherwise of the others. */
 static void take_digests(struct move *move, const struct batch *batch, bool have_one)
 {
-    struct digester *digester = &move->digester;
-    bool are_taken = digester_start(digester);
+    bool are_taken = move->takes_digests;
+    if (are_taken)
+        digester_start(move->tools);
     for (uint32_t i = batch->begin; i < batch->end && are_taken; i++) {
         struct extent *extent = &move->swap->extents.table[i];
-        if (move_takes(move, &out, i) && extent->digesting == DIGEST_NONE && extent->has_digest == have_one &&
-            move_open(extent) == CUDA_SUCCESS &&
-            digester_add(digester, move_address(extent), extent->bytes, &extent->digest_number))
-            extent->digesting = DIGEST_ASKED;
+        if (!move_takes(move, &out, i) || extent->digesting != DIGEST_NONE ||
+            extent->has_digest != have_one || move_open(extent) != CUDA_SUCCESS)
+            continue;
+        are_taken = digester_add(move->tools, move_address(extent), extent->bytes, &extent->seen);
+        extent->digesting = DIGEST_ASKED;
     }
-    are_taken = are_taken && digester_finish(digester);
+    are_taken = are_taken && digester_finish(move->tools);
     for (uint32_t i = batch->begin; i < batch->end; i++) {
         struct extent *extent = &move->swap->extents.table[i];
         if (!move_takes(move, &out, i) || extent->digesting != DIGEST_ASKED)
@@ -218,9 +220,8 @@ static void take_digests(struct move *move, const struct batch *batch, bool have
         extent->digesting = are_taken ? DIGEST_SEEN : DIGEST_NONE;
         if (!are_taken)
             continue;
-        const struct digest *seen = &digester->seen[extent->digest_number];
-        extent->is_clean = have_one && is_same(seen, &extent->digest);
-        extent->digest = *seen;
+        extent->is_clean = have_one && is_same(&extent->seen, &extent->digest);
+        extent->digest = extent->seen;
     }
 }
 

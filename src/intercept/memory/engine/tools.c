@@ -22,13 +22,15 @@ static bool is_event_ours(CUevent event)
 static CUresult make(struct swap_tools *tools)
 {
     CUstream *streams[] = {&tools->copies, &tools->digests};
+    CUevent *events[] = {&tools->begun[0], &tools->begun[1],      &tools->done[0],
+                         &tools->done[1],  &tools->digests_begun, &tools->digests_done};
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < 2 && result == CUDA_SUCCESS; i++) {
+    for (unsigned i = 0; i < sizeof(streams) / sizeof(streams[0]) && result == CUDA_SUCCESS; i++)
         if (!is_stream_ours(*streams[i]))
             result = real(cuStreamCreate)(streams[i], CU_STREAM_NON_BLOCKING);
-        if (result == CUDA_SUCCESS && !is_event_ours(tools->done[i]))
-            result = real(cuEventCreate)(&tools->done[i], CU_EVENT_DISABLE_TIMING);
-    }
+    for (unsigned i = 0; i < sizeof(events) / sizeof(events[0]) && result == CUDA_SUCCESS; i++)
+        if (!is_event_ours(*events[i]))
+            result = real(cuEventCreate)(events[i], CU_EVENT_DEFAULT);
     return result;
 }
 

@@ -6,6 +6,8 @@
 #pragma once
 
 #include "cuda/driver.h"
+#include "intercept/memory/engine/clean.h"
+#include "intercept/memory/engine/digester.h"
 
 #define SWAP_CONTEXTS_MAX 64u
 
@@ -13,8 +15,11 @@ struct swap_tools {
     CUcontext context; /* NULL: an unused place */
     CUdevice device;   /* of the context */
     CUstream copies, digests;
-    CUevent done[2];   /* a batch's copies are done; batches take turns (move.h) */
-    CUfunction digest; /* the kernel of digests; NULL: not loaded yet (clean.h) */
+    CUevent begun[2], done[2]; /* of a batch's copies; batches take turns (move.h) */
+    CUevent digests_begun, digests_done;
+    struct digester digester;
+    struct pace pace; /* of copies out in this move */
+    struct digests_worth worth;
 };
 
 /* Under the engine's lock: find those of the current context. What does not exist yet is made; so is what the program

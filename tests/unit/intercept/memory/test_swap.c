@@ -7,6 +7,7 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/engine/clean.h"
+#include "intercept/memory/engine/digest_ptx.h"
 #include "intercept/memory/engine/mover.h"
 #include "intercept/memory/engine/tools.h"
 
@@ -1248,6 +1249,178 @@ static void unchanged_memory_is_known_on_a_card_without_room(void **state)
         check(addresses[i], bytes, i);
 }
 
+/* The GPU's clock in the tests below: copies take 1 ms for 1 MiB, digests as long as the test says. */
+static const struct swap_tools *tools_seen;
+static float digest_ms;
+
+static CUresult tell_time(float *ms, CUevent from, CUevent to)
+{
+    bool is_of_digests = to == tools_seen->digests_done;
+    *ms = is_of_digests ? digest_ms : 8;
+    return CUDA_SUCCESS;
+}
+
+static uint64_t bytes_of_next_eviction(void)
+{
+    copied_bytes = 0;
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    return copied_bytes;
+}
+
+static void what_takes_longer_to_compare_than_to_copy_is_copied(void **state)
+{
+    enum { BYTES = 8 << 20 };
+    CUdeviceptr address = take(BYTES);
+    CUresult (*driver_elapsed)(float *, CUevent, CUevent) = real(cuEventElapsedTime);
+    struct swap_tools *tools;
+    fill(address, BYTES, 1);
+    assert_int_equal(tools_find(context, &tools), CUDA_SUCCESS);
+    tools_seen = tools;
+    driver_out = real(cuMemcpyDtoHAsync_v2);
+    SET(cuMemcpyDtoHAsync_v2, count_out);
+    SET(cuEventElapsedTime, tell_time);
+    digest_ms = 7;
+    assert_int_equal(bytes_of_next_eviction(), BYTES);
+    for (unsigned move = 0; move < 4; move++)
+        assert_int_equal(bytes_of_next_eviction(), 0);
+    digest_ms = 9; /* once tells nothing, as the GPU may have had other work */
+    assert_int_equal(bytes_of_next_eviction(), 0);
+    digest_ms = 7;
+    assert_int_equal(bytes_of_next_eviction(), 0);
+    digest_ms = 9;
+    for (unsigned move = 0; move < 2; move++)
+        assert_int_equal(bytes_of_next_eviction(), 0);
+    assert_int_equal(bytes_of_next_eviction(), BYTES);
+    digest_ms = 7; /* that is found out again, some time */
+    unsigned moves = 0;
+    while (bytes_of_next_eviction() && moves < 100)
+        moves++;
+    assert_in_range(moves, 1, 99);
+    assert_int_equal(bytes_of_next_eviction(), 0);
+    SET(cuMemcpyDtoHAsync_v2, driver_out);
+    SET(cuEventElapsedTime, driver_elapsed);
+    check(address, BYTES, 1);
+}
+
+static CUresult (*driver_launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                 unsigned, CUstream, void **, void **);
+static unsigned launches, blocks_launched;
+
+static CUresult count_launch(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads_x,
+                             unsigned threads_y, unsigned threads_z, unsigned shared, CUstream stream,
+                             void **arguments, void **extra)
+{
+    launches++;
+    blocks_launched += x;
+    return driver_launch(function, x, y, z, threads_x, threads_y, threads_z, shared, stream, arguments,
+                         extra);
+}
+
+/* 32 extents of a batch. */
+static void the_digests_of_a_batch_are_one_launch(void **state)
+{
+    enum { COUNT = 32 };
+    CUdeviceptr addresses[COUNT];
+    struct swap_tools *tools;
+    for (unsigned i = 0; i < COUNT; i++) {
+        addresses[i] = take(2 * MIB);
+        fill(addresses[i], 2 * MIB, i);
+    }
+    assert_int_equal(tools_find(context, &tools), CUDA_SUCCESS);
+    assert_true(digester_load(tools));
+    driver_launch = real(cuLaunchKernel);
+    launches = blocks_launched = 0;
+    SET(cuLaunchKernel, count_launch);
+    digester_start(tools);
+    struct digest digests[COUNT];
+    for (unsigned i = 0; i < COUNT; i++)
+        assert_true(digester_add(tools, addresses[i], 2 * MIB, &digests[i]));
+    assert_true(digester_finish(tools));
+    assert_int_equal(launches, 1);
+    assert_int_equal(blocks_launched, COUNT * 2 * MIB / DIGEST_PART_BYTES);
+    SET(cuLaunchKernel, driver_launch);
+    for (unsigned i = 0; i < COUNT; i++)
+        for (unsigned other = 0; other < i; other++)
+            assert_memory_not_equal(&digests[i], &digests[other], sizeof(digests[i]));
+}
+
+/* Together they are more than one launch takes: one of them is cut in two. */
+static void a_digest_is_the_same_however_launches_are_cut(void **state)
+{
+    enum { BYTES = 60 << 20, TIMES = 5 };
+    CUdeviceptr address = take(BYTES);
+    struct swap_tools *tools;
+    struct digest digests[TIMES], other;
+    fill(address, BYTES, 1);
+    assert_int_equal(tools_find(context, &tools), CUDA_SUCCESS);
+    assert_true(digester_load(tools));
+    digester_start(tools);
+    for (unsigned i = 0; i < TIMES; i++)
+        assert_true(digester_add(tools, address, BYTES, &digests[i]));
+    assert_true(digester_finish(tools));
+    for (unsigned i = 1; i < TIMES; i++)
+        assert_memory_equal(&digests[i], &digests[0], sizeof(digests[0]));
+    /* Two words change places, in different parts. */
+    uint64_t words[2], far = (50 << 20) + 8;
+    assert_int_equal(cuMemcpyDtoH_v2(&words[0], address, 8), CUDA_SUCCESS);
+    assert_int_equal(cuMemcpyDtoH_v2(&words[1], address + far, 8), CUDA_SUCCESS);
+    assert_true(words[0] != words[1]);
+    assert_int_equal(cuMemcpyHtoD_v2(address, &words[1], 8), CUDA_SUCCESS);
+    assert_int_equal(cuMemcpyHtoD_v2(address + far, &words[0], 8), CUDA_SUCCESS);
+    digester_start(tools);
+    assert_true(digester_add(tools, address, BYTES, &other));
+    assert_true(digester_finish(tools));
+    assert_memory_not_equal(&other, &digests[0], sizeof(other));
+}
+
+static CUresult (*driver_load_module)(CUmodule *, const void *);
+static CUresult (*driver_unload_module)(CUmodule);
+static CUdeviceptr code;
+
+/* As on a card, where code takes memory (FAKECUDA_MODULE_BYTES). */
+static CUresult load_with_code(CUmodule *module, const void *image)
+{
+    CUresult result = real(cuMemAlloc_v2)(&code, 2 * MIB);
+    return result == CUDA_SUCCESS ? driver_load_module(module, image) : result;
+}
+
+static CUresult unload_with_code(CUmodule module)
+{
+    assert_int_equal(real(cuMemFree_v2)(code), CUDA_SUCCESS);
+    return driver_unload_module(module);
+}
+
+/* The card is full but for what the code of the digests takes. */
+static void a_restore_that_lacks_room_gets_that_of_the_digests(void **state)
+{
+    CUdeviceptr addresses[2];
+    struct swap_tools *tools;
+    driver_load_module = real(cuModuleLoadData);
+    driver_unload_module = real(cuModuleUnload);
+    SET(cuModuleLoadData, load_with_code);
+    SET(cuModuleUnload, unload_with_code);
+    assert_int_equal(tools_find(context, &tools), CUDA_SUCCESS);
+    digester_unload(tools);
+    uint64_t bytes = card_free() / 2;
+    for (unsigned i = 0; i < 2; i++) {
+        addresses[i] = take(bytes);
+        fill(addresses[i], bytes, i);
+    }
+    assert_int_equal(card_free(), 0);
+    for (unsigned round = 0; round < 2; round++) {
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_non_null(tools->digester.module);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        assert_null(tools->digester.module);
+        assert_int_equal(card_free(), 0);
+    }
+    SET(cuModuleLoadData, driver_load_module);
+    SET(cuModuleUnload, driver_unload_module);
+    for (unsigned i = 0; i < 2; i++)
+        check(addresses[i], bytes, i);
+}
+
 /* What moves memory is there before the program has any: a stream of its own that it destroys is not met again. */
 static void moves_make_no_stream_once_there_is_a_context(void **state)
 {
@@ -1619,6 +1792,10 @@ int main(void)
         TEST(all_is_copied_where_that_is_asked_for),
         TEST(the_environment_says_what_is_trusted),
         TEST(unchanged_memory_is_known_on_a_card_without_room),
+        TEST(what_takes_longer_to_compare_than_to_copy_is_copied),
+        TEST(the_digests_of_a_batch_are_one_launch),
+        TEST(a_digest_is_the_same_however_launches_are_cut),
+        TEST(a_restore_that_lacks_room_gets_that_of_the_digests),
         TEST(moves_make_no_stream_once_there_is_a_context),
         TEST(what_the_program_destroys_by_mistake_is_made_anew),
         TEST(a_copy_that_broke_off_is_taken_for_none),

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "intercept/memory/engine/digest_ptx.h"
 #include "simgpu/driver/fakecuda.h"
 
 #define PTX                                                                                                  \
@@ -591,32 +592,122 @@ static void the_clock_of_events_goes_in_steps(void **state)
     assert_int_equal(in_child("FAKECUDA_EVENT_STEP_NS", "3e6", time_in_steps), 1);
 }
 
-/* Milliseconds of a digest of 8 bytes by 64 threads. */
-static int time_digest(void)
+/* Milliseconds of a launch on the GPU; -1: something failed. */
+static float time_launch(CUfunction function, unsigned blocks, unsigned threads, void **arguments)
 {
-    CUmodule module;
-    CUfunction digest;
-    CUdeviceptr memory, out;
     CUevent events[2];
-    uint64_t count = 1;
     float ms;
-    need("gs_spin_us");
-    if (cuModuleLoadData(&module,
-                         ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry gpuslice_digest_u64"
-                         "(.param .u64 p, .param .u64 n, .param .u64 out){ret;}\n") ||
-        cuModuleGetFunction(&digest, module, "gpuslice_digest_u64") || cuMemAlloc_v2(&memory, 8) ||
-        cuMemAlloc_v2(&out, 16) || cuEventCreate(&events[0], 0) || cuEventCreate(&events[1], 0) ||
-        cuEventRecord(events[0], NULL) ||
-        cuLaunchKernel(digest, 2, 1, 1, 32, 1, 1, 0, NULL, (void *[]){&memory, &count, &out}, NULL) ||
+    if (cuEventCreate(&events[0], 0) || cuEventCreate(&events[1], 0) || cuEventRecord(events[0], NULL) ||
+        cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, NULL, arguments, NULL) ||
         cuEventRecord(events[1], NULL) || cuCtxSynchronize() || cuEventElapsedTime(&ms, events[0], events[1]))
-        return 102;
-    return ms >= 128;
+        return -1;
+    return ms;
 }
 
-static void a_digest_pays_for_its_atomics(void **state)
+static int time_checksum(void)
 {
-    assert_int_equal(in_child("FAKECUDA_ATOMIC_NS", "1e6", time_digest), 1);
-    assert_int_equal(in_child("FAKECUDA_ATOMIC_NS", "0", time_digest), 0);
+    CUfunction checksum = need("gs_checksum_u32");
+    CUdeviceptr memory;
+    uint64_t count = 1;
+    if (cuMemAlloc_v2(&memory, 16))
+        return 102;
+    CUdeviceptr out = memory + 8;
+    return (int)time_launch(checksum, 2, 32, (void *[]){&memory, &count, &out});
+}
+
+static void a_checksum_pays_for_its_atomics(void **state)
+{
+    int ms = in_child("FAKECUDA_ATOMIC_NS", "1e6", time_checksum); /* 64 of them */
+    assert_true(ms >= 64 && ms < 100);
+    assert_int_equal(in_child("FAKECUDA_ATOMIC_NS", "0", time_checksum), 0);
+}
+
+struct digest_of_launch {
+    CUfunction function;
+    CUdeviceptr memory;
+    uint64_t (*parts)[4], (*sums)[2];
+};
+
+static bool make_digest(struct digest_of_launch *digest)
+{
+    CUmodule module;
+    need("gs_spin_us");
+    return cuModuleLoadData(&module, digest_ptx) == CUDA_SUCCESS &&
+           cuModuleGetFunction(&digest->function, module, DIGEST_KERNEL) == CUDA_SUCCESS &&
+           cuMemAlloc_v2(&digest->memory, MIB) == CUDA_SUCCESS &&
+           cuMemHostAlloc((void **)&digest->parts, 16 * sizeof(*digest->parts), 0) == CUDA_SUCCESS &&
+           cuMemHostAlloc((void **)&digest->sums, 16 * sizeof(*digest->sums), 0) == CUDA_SUCCESS &&
+           cuMemsetD8_v2(digest->memory, 0x5A, MIB) == CUDA_SUCCESS;
+}
+
+/* 1: a digest of 1 MiB, in 16 parts, takes as long as the memory needs; 2: so does that of one part. */
+static int time_digests(void)
+{
+    struct digest_of_launch digest;
+    if (!make_digest(&digest))
+        return 102;
+    for (unsigned i = 0; i < 16; i++) {
+        struct digest_part part = digest_part(digest.memory, MIB, i);
+        memcpy(digest.parts[i], &part, sizeof(part));
+    }
+    void *arguments[] = {&digest.parts, &digest.sums};
+    float all_ms = time_launch(digest.function, 16, DIGEST_THREADS, arguments);
+    float part_ms = time_launch(digest.function, 1, DIGEST_THREADS, arguments);
+    return (all_ms > 9 && all_ms < 12) | (part_ms > 9 && part_ms < 12) << 1;
+}
+
+static void a_digest_by_too_few_blocks_takes_longer(void **state)
+{
+    setenv("FAKECUDA_DEVICE_GBPS", "0.1", 1); /* 1 MiB in 10.5 ms */
+    assert_int_equal(in_child("FAKECUDA_BUSY_BLOCKS", "16", time_digests), 3);
+    assert_int_equal(in_child("FAKECUDA_BUSY_BLOCKS", "1", time_digests), 1);
+    unsetenv("FAKECUDA_DEVICE_GBPS");
+}
+
+/* 1: the kernel answers; 2: not in blocks of another size, which breaks the context, as sums would be wrong on a card. */
+static int launch_in_other_shapes(void)
+{
+    struct digest_of_launch digest;
+    if (!make_digest(&digest))
+        return 102;
+    struct digest_part part = digest_part(digest.memory, MIB, 0);
+    memcpy(digest.parts[0], &part, sizeof(part));
+    void *arguments[] = {&digest.parts, &digest.sums};
+    bool is_right = time_launch(digest.function, 1, DIGEST_THREADS, arguments) >= 0 && digest.sums[0][0];
+    return is_right | (time_launch(digest.function, 1, DIGEST_THREADS / 2, arguments) < 0) << 1;
+}
+
+/* Whether events around a digest, which takes the GPU no time here, tell less than half of what the simulation needs to
+ * compute it. The best of many, as others have the CPU too. */
+static int time_computing(void)
+{
+    struct digest_of_launch digest;
+    if (!make_digest(&digest))
+        return 102;
+    for (unsigned i = 0; i < 16; i++) {
+        struct digest_part part = digest_part(digest.memory, MIB, i);
+        memcpy(digest.parts[i], &part, sizeof(part));
+    }
+    double least_told_ms = 1e9, least_spent_ms = 1e9;
+    for (unsigned round = 0; round < 50; round++) {
+        uint64_t began_ns = monotonic_ns();
+        double told_ms =
+            time_launch(digest.function, 16, DIGEST_THREADS, (void *[]){&digest.parts, &digest.sums});
+        double spent_ms = (double)(monotonic_ns() - began_ns) / 1e6;
+        least_told_ms = told_ms < least_told_ms ? told_ms : least_told_ms;
+        least_spent_ms = spent_ms < least_spent_ms ? spent_ms : least_spent_ms;
+    }
+    return least_told_ms >= 0 && least_told_ms < least_spent_ms / 2;
+}
+
+static void computing_in_the_gpu_s_place_takes_no_time_of_the_gpu(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_DEVICE_GBPS", "1e6", time_computing), 1);
+}
+
+static void a_digest_has_its_own_shape_of_launch(void **state)
+{
+    assert_int_equal(in_child("FAKECUDA_KERNEL_NS", "0", launch_in_other_shapes), 3);
 }
 
 /* --- A network card that was told of memory --- */
@@ -701,7 +792,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(recording_an_event_may_fail_once),
         cmocka_unit_test(a_mark_ends_the_overlap_of_two_kernels),
         cmocka_unit_test(the_clock_of_events_goes_in_steps),
-        cmocka_unit_test(a_digest_pays_for_its_atomics),
+        cmocka_unit_test(a_checksum_pays_for_its_atomics),
+        cmocka_unit_test(a_digest_by_too_few_blocks_takes_longer),
+        cmocka_unit_test(computing_in_the_gpu_s_place_takes_no_time_of_the_gpu),
+        cmocka_unit_test(a_digest_has_its_own_shape_of_launch),
         cmocka_unit_test(a_network_card_notices_that_a_page_has_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
