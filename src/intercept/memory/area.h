@@ -3,7 +3,8 @@
  * Locks, in the order in which a thread may take them. A thread that holds one takes only locks further down.
  *
  *   the gate               entered before all of them: a thread that waits there holds no lock
- *   context_locks[gpu]     while a context of that GPU is destroyed, and while one is entered in the records
+ *   context_locks[gpu]     while a context of that GPU is destroyed, and while one is entered in the records; not while
+ *                          memory is page-locked: the context is held meanwhile (context_locks.h)
  *   deciding               session.c: while this process attaches
  *   pools_lock             to add a pool
  *   pool->lock             while the program allocates from a pool, and while the pool's charge is corrected; a second
@@ -62,6 +63,10 @@ struct memory_area {
     _Atomic uint64_t let_go_ns;
 
     pthread_mutex_t context_locks[LEDGER_GPUS];
+    struct context_hold {
+        CUcontext context; /* lives on until the hold has ended; NULL: none is held */
+        pthread_cond_t ended;
+    } context_holds[LEDGER_GPUS];        /* under the lock of that GPU */
     atomic_bool cost_asked[LEDGER_GPUS]; /* this process has asked what a context costs on the GPU */
 
     pthread_mutex_t pools_lock;

@@ -304,7 +304,7 @@ static CUresult destroy(enum release_way way, uint64_t key, uint32_t gpu)
     bool is_detach = way == RELEASE_cuCtxDetach;
     if (!is_detach || references_of(key) <= 1)
         agent_leave_context((CUcontext)(uintptr_t)key);
-    context_lock(gpu);
+    context_lock_to_end(gpu, (CUcontext)(uintptr_t)key);
     CUresult result = ask_driver(way, key);
     uint32_t references = is_detach ? references_of(key) : 1;
     if (result == CUDA_SUCCESS && references == 1)
@@ -330,7 +330,7 @@ static CUresult release_primary(enum release_way way, CUdevice device)
     CUcontext context = NULL;
     if (!charge_has_any() || charge_place_device(&charge, device) != PLACE_ON_GPU)
         return plain_release(way, (uint64_t)device, NULL);
-    context_lock(charge.gpu);
+    context_lock_to_end(charge.gpu, NULL);
     charge_enter();
     bool is_known = find_primary(device, &context);
     bool has_others = is_known && has_other_references(way, context);
@@ -397,7 +397,7 @@ static CUresult release(enum release_way way, uint64_t key)
         return plain_release(way, key, NULL);
     if (!is_green)
         return destroy(way, key, record.gpu);
-    context_lock(record.gpu);
+    context_lock_to_end(record.gpu, NULL);
     CUresult result = destroy_green((CUgreenCtx)(uintptr_t)key, &record);
     context_unlock(record.gpu);
     session_forget();

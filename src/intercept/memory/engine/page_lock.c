@@ -5,7 +5,7 @@
 #include "intercept/resolve/guard.h"
 #include "intercept/resolve/own_calls.h"
 
-/* A context that is current in this thread, and lives on. */
+/* A context that is current in this thread, and lives on, though no lock is held. */
 struct lock_context {
     CUcontext context;
     uint32_t gpu;
@@ -24,16 +24,21 @@ static bool begin_in(struct lock_context *here, CUcontext context)
         return false;
     *here = (struct lock_context){.context = context, .gpu = record.gpu};
     context_lock(here->gpu);
-    if (is_there(context, &record) && own_calls_begin(&here->calls, context))
-        return true;
+    bool lives = is_there(context, &record);
+    if (lives)
+        context_hold(here->gpu, context);
     context_unlock(here->gpu);
+    if (lives && own_calls_begin(&here->calls, context))
+        return true;
+    if (lives)
+        context_let_go(here->gpu);
     return false;
 }
 
 static void end_in(struct lock_context *here)
 {
     own_calls_end(&here->calls);
-    context_unlock(here->gpu);
+    context_let_go(here->gpu);
 }
 
 static void take_first(const struct record *record, void *argument)

@@ -40,9 +40,9 @@ bool swap_give_back_chunk(uint64_t keep_bytes);
 
 /* Page-locks the arena (arena.h) in the background, a piece at a time, and undoes it.
  *
- * The engine's lock is not held while the driver works: threads allocate and launch meanwhile. The lock of the context's
- * GPU is, since the context must live on; a thread that makes or destroys a context there waits for one piece. Called
- * by the thread that takes chunks, gives them back and moves memory. */
+ * No lock of ours is held while the driver works: threads allocate, launch, and make contexts meanwhile. The context is
+ * held (context_locks.h): a thread that destroys it waits for one piece. Called by the thread that takes chunks, gives them
+ * back and moves memory, so no piece goes meanwhile. */
 enum page_lock {
     PAGE_LOCK_DONE, /* one more piece is page-locked */
     PAGE_LOCK_ALL,  /* all were */

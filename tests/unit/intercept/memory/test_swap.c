@@ -371,6 +371,101 @@ static void page_locks_end_with_their_context(void **state)
     drop_arena();
 }
 
+/* A driver that takes its time: it page-locks, or undoes that, once the test lets it. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_in, may_go;
+} slow = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void set_and_tell(bool *what)
+{
+    pthread_mutex_lock(&slow.lock);
+    *what = true;
+    pthread_cond_broadcast(&slow.changed);
+    pthread_mutex_unlock(&slow.lock);
+}
+
+/* False: not before the deadline. */
+static bool wait_until(const bool *what)
+{
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += 20;
+    pthread_mutex_lock(&slow.lock);
+    while (!*what && pthread_cond_timedwait(&slow.changed, &slow.lock, &deadline) == 0)
+        continue;
+    bool is_so = *what;
+    pthread_mutex_unlock(&slow.lock);
+    return is_so;
+}
+
+static CUresult register_slowly(void *address, size_t bytes, unsigned flags)
+{
+    set_and_tell(&slow.is_in);
+    wait_until(&slow.may_go);
+    return driver_register(address, bytes, flags);
+}
+
+static void *lock_a_piece(void *argument)
+{
+    *(int *)argument = swap_mover.lock_pages();
+    return NULL;
+}
+
+static bool calls_are_done, context_is_gone;
+
+/* All of these need the lock of the GPU's contexts. */
+static void *use_contexts(void *argument)
+{
+    CUcontext other;
+    if (cuCtxCreate_v2(&other, 0, 0) != CUDA_SUCCESS ||
+        cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 2 << 20) != CUDA_SUCCESS ||
+        cuCtxDestroy_v2(other) != CUDA_SUCCESS)
+        return "a call failed";
+    set_and_tell(&calls_are_done);
+    return NULL;
+}
+
+static void *end_context(void *argument)
+{
+    CUresult result = cuCtxDestroy_v2(context);
+    set_and_tell(&context_is_gone);
+    return result == CUDA_SUCCESS ? NULL : "the context was not destroyed";
+}
+
+static void nothing_waits_for_the_driver_to_page_lock_but_the_end_of_its_context(void **state)
+{
+    pthread_t locking, calling, ending;
+    void *failure;
+    int locked_one = 0;
+    drop_arena();
+    give_chunk(16 * MIB);
+    driver_register = real(cuMemHostRegister_v2);
+    slow.is_in = slow.may_go = calls_are_done = context_is_gone = false;
+    SET(cuMemHostRegister_v2, register_slowly);
+    assert_int_equal(pthread_create(&locking, NULL, lock_a_piece, &locked_one), 0);
+    assert_true(wait_until(&slow.is_in));
+    assert_int_equal(pthread_create(&ending, NULL, end_context, NULL), 0);
+    assert_int_equal(pthread_create(&calling, NULL, use_contexts, NULL), 0);
+    bool went_on = wait_until(&calls_are_done);
+    bool was_gone = context_is_gone;
+    set_and_tell(&slow.may_go);
+    pthread_join(calling, &failure);
+    assert_null(failure);
+    pthread_join(locking, NULL);
+    pthread_join(ending, &failure);
+    SET(cuMemHostRegister_v2, driver_register);
+    assert_true(went_on);
+    assert_false(was_gone);
+    assert_null(failure);
+    assert_int_equal(locked_one, 1);
+    /* The context took with it what it had page-locked. */
+    assert_null(arena_locker(&swap_state()->arena, 0, 16 * MIB));
+    assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+    drop_arena();
+}
+
 /* An arena that the daemon gives piece by piece is used as far as it goes. */
 static void what_there_is_room_for_leaves_first(void **state)
 {
@@ -1766,6 +1861,7 @@ int main(void)
         TEST(a_move_page_locks_what_it_uses),
         TEST(a_driver_that_page_locks_nothing_is_asked_once),
         TEST(page_locks_end_with_their_context),
+        TEST(nothing_waits_for_the_driver_to_page_lock_but_the_end_of_its_context),
         TEST(what_there_is_room_for_leaves_first),
         TEST(host_memory_goes_back_where_others_need_it),
         TEST(a_restore_without_room_changes_nothing),
