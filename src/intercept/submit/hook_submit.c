@@ -5,8 +5,6 @@
 #include "intercept/submit/peer_copies.h"
 #include "intercept/submit/synchronous.h"
 
-peer_copies_finder *_Atomic peer_copies_find;
-
 #define PARAMETERS_1(A) A a1
 #define PARAMETERS_2(A, B) A a1, B a2
 #define PARAMETERS_3(A, B, C) A a1, B a2, C a3
@@ -123,4 +121,9 @@ static inline CUresult ended(bool waits, CUstream stream, CUresult result)
     PASSES(symbol, form, stream, WAITS_##stream,                                                             \
            JOIN(copy_by_, symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__))), (gate_enter(gate, to), true),       \
            gate_leave(gate, to), ONCE, __VA_ARGS__)
+#define COPIES_BOXES(symbol, form, stream, ...)                                                              \
+    PASSES(symbol, form, stream, WAITS_##stream,                                                             \
+           peer_copies_are_possible() ? peer_copies_##symbol(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)))           \
+                                      : PLAINLY(symbol, __VA_ARGS__),                                        \
+           (gate_enter(gate, to), true), gate_leave(gate, to), ONCE, __VA_ARGS__)
 #include "intercept/submit/submit.def"

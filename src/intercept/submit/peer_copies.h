@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include "cuda/driver.h"
+#include "cuda/driver_more.h"
 
 struct peer_copy {
     CUcontext to, from;
@@ -25,3 +26,14 @@ static inline bool peer_copies_is_one(CUdeviceptr to, CUdeviceptr from, struct p
     peer_copies_finder *find = atomic_load_explicit(&peer_copies_find, memory_order_relaxed);
     return __builtin_expect(find != NULL, false) && find(to, from, found);
 }
+
+static inline bool peer_copies_are_possible(void)
+{
+    return __builtin_expect(atomic_load_explicit(&peer_copies_find, memory_order_relaxed) != NULL, false);
+}
+
+/* For a row of COPIES_BOXES: call the driver, by contexts for copies that have to name them. In a batch with such a copy, each
+ * is a call by itself. */
+#define SUBMITS(symbol, form, stream, ...)
+#define COPIES_BOXES(symbol, form, stream, ...) CUresult peer_copies_##symbol(__VA_ARGS__);
+#include "intercept/submit/submit.def"

@@ -29,5 +29,8 @@ void copy_submit(CUcontext context, CUstream stream, struct copy_range to, struc
 bool copy_capture(enum copy_side to_side, uint64_t to, enum copy_side from_side, uint64_t from,
                   uint64_t bytes, CUstream stream, bool per_thread, CUresult *result);
 
+/* The same for a box. Contexts that it names stay with the node, where the node's parameters have reserved pointers. */
+bool copy_box_capture(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool per_thread, CUresult *result);
+
 /* A box of bytes between memory or arrays, in the words of CUDA_MEMCPY3D_PEER; contexts may be NULL. */
 CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool per_thread, bool is_async);

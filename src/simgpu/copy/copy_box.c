@@ -95,13 +95,10 @@ static uint64_t end_address(CUmemorytype type, const void *host, CUdeviceptr dev
     return type == CU_MEMORYTYPE_HOST ? (uint64_t)(uintptr_t)host : device;
 }
 
-/* An asynchronous copy in a stream that is being captured becomes a node. An address says whose it is, so the
- * node has no contexts. */
-static bool box_capture(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thread, CUresult *result)
+bool copy_box_capture(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thread, CUresult *result)
 {
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
     memcpy(&params.memcpy.copyParams, copy, sizeof(params.memcpy.copyParams));
-    params.memcpy.copyParams.reserved0 = params.memcpy.copyParams.reserved1 = NULL;
     bool is_empty = copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0;
     return capture_node(handle, per_thread, is_empty ? NULL : &params, result);
 }
@@ -111,7 +108,7 @@ CUresult copy_box(const CUDA_MEMCPY3D_PEER *copy, CUstream handle, bool per_thre
     CUcontext context;
     CUstream stream;
     CUresult result;
-    if (is_async && capture_is_possible() && box_capture(copy, handle, per_thread, &result))
+    if (is_async && capture_is_possible() && copy_box_capture(copy, handle, per_thread, &result))
         return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     SIM_REQUIRE(copy->srcLOD == 0 && copy->dstLOD == 0);
@@ -249,7 +246,7 @@ static bool line_capture(CUarray to_array, uint64_t to, CUarray from_array, uint
     uint64_t offset = to_array ? to : from;
     if (array_check(array) != CUDA_SUCCESS || offset >= array->row_bytes || bytes > array->row_bytes - offset)
         return false;
-    return box_capture(
+    return copy_box_capture(
         &(CUDA_MEMCPY3D_PEER){.srcXInBytes = to_array ? 0 : from,
                               .srcMemoryType = to_array ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY,
                               .srcHost = to_array ? (const void *)(uintptr_t)from : NULL,

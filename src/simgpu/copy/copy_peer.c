@@ -18,8 +18,18 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
     SIM_TRY(sim_ready());
     SIM_TRY(context_check(to_context));
     SIM_TRY(context_check(from_context));
-    if (is_async && capture_is_possible() &&
-        copy_capture(COPY_DEVICE, to, COPY_DEVICE, from, bytes, handle, per_thread, &result))
+    const CUDA_MEMCPY3D_PEER line = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                     .srcHost = (const void *)(uintptr_t)from,
+                                     .srcDevice = from,
+                                     .srcContext = from_context,
+                                     .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                     .dstHost = (void *)(uintptr_t)to,
+                                     .dstDevice = to,
+                                     .dstContext = to_context,
+                                     .WidthInBytes = bytes,
+                                     .Height = 1,
+                                     .Depth = 1};
+    if (is_async && capture_is_possible() && copy_box_capture(&line, handle, per_thread, &result))
         return result;
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     if (bytes == 0)

@@ -327,6 +327,16 @@ static CUresult run_free(CUgraphNode node)
     return memory ? graph_memory_free(memory) : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* A captured copy between contexts still has them (copy_box.c). */
+static CUresult run_copy(const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+    CUDA_MEMCPY3D_PEER between;
+    if (!copy->reserved0 || !copy->reserved1)
+        return cuMemcpy3DAsync_v2(copy, stream);
+    memcpy(&between, copy, sizeof(between));
+    return cuMemcpy3DPeerAsync(&between, stream);
+}
+
 static CUresult node_run(CUgraphNode node, const struct run *run, CUstream stream)
 {
     if (node->disabled)
@@ -335,7 +345,7 @@ static CUresult node_run(CUgraphNode node, const struct run *run, CUstream strea
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return run_kernel(node, stream);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return cuMemcpy3DAsync_v2(&node->params.memcpy.copyParams, stream);
+        return run_copy(&node->params.memcpy.copyParams, stream);
     case CU_GRAPH_NODE_TYPE_MEMSET:
         return run_memset(node, stream);
     case CU_GRAPH_NODE_TYPE_HOST:

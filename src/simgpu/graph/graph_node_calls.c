@@ -286,6 +286,7 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *copy)
     SIM_TRY(node_of_type(node, CU_GRAPH_NODE_TYPE_MEMCPY));
     SIM_REQUIRE(copy);
     *copy = node->params.memcpy.copyParams;
+    copy->reserved0 = copy->reserved1 = NULL;
     return CUDA_SUCCESS;
 }
 

@@ -297,19 +297,30 @@ static bool reaches(CUdevice device, const struct extent *extent)
     return extent_devices(extent) >> device & 1;
 }
 
-/* Copies of linear memory whose cards cannot reach each other. What the program maps itself, and memory of pools, is to
- * it what it is without us. */
+/* The context that a copy of the extent names: memory of pools goes with none, so it is any of the device. NULL: there is
+ * none. */
+static CUcontext context_of(const struct extent *extent)
+{
+    const struct swap_tools *tools = swap_state()->tools;
+    CUcontext context = extent->context;
+    for (unsigned i = 0; tools && i < SWAP_CONTEXTS_MAX && !context; i++)
+        if (tools[i].context && tools[i].device == extent->device)
+            context = tools[i].context;
+    return context;
+}
+
+/* Copies whose cards cannot reach each other. What the program maps itself is to it what it is without us. */
 static bool swap_find_peer_copy(CUdeviceptr to, CUdeviceptr from, struct peer_copy *found)
 {
     guard_lock(&swap_state()->lock);
     const struct extent *one = extents_find(&swap_state()->extents, to),
                         *other = extents_find(&swap_state()->extents, from);
-    bool is_between = one && other && one->device != other->device && one->context && other->context &&
-                      !reaches(one->device, other) && !reaches(other->device, one);
+    bool is_between = one && other && one->device != other->device && !reaches(one->device, other) &&
+                      !reaches(other->device, one);
     if (is_between)
-        *found = (struct peer_copy){.to = one->context, .from = other->context};
+        *found = (struct peer_copy){.to = context_of(one), .from = context_of(other)};
     guard_unlock(&swap_state()->lock);
-    return is_between;
+    return is_between && found->to && found->from;
 }
 
 /* From the first context on a second device on, copies may be between cards. */
