@@ -521,8 +521,8 @@ def test_external_memory_is_charged_to_who_imports_it_until_destroyed(daemon, se
     importer.get("free", buffer)
     assert importer.shown() == SIZE
     importer.get("endexternal", external)
+    becomes(daemon, other, (0, 0, 0))
     assert importer.shown() == 0
-    assert lines(daemon, other) == (0, 0, 0)
     assert lines(daemon, session) == (SIZE, 0, 0)
 
 
@@ -539,12 +539,52 @@ def test_external_memory_beyond_the_quota_is_refused(daemon, session, other, sta
     assert importer.shown() == SIZE
 
 
-def test_external_memory_is_charged_to_who_imports_it_in_its_makers_session_too(daemon, session, start):
+@pytest.mark.parametrize("is_exported_again", [False, True])
+def test_external_memory_is_charged_once_in_its_makers_session(daemon, session, start, is_exported_again):
     creator, importer = start(daemon, session), start(daemon, session)
-    external = importer.take(creator.export(creator.get("shareable", SIZE)), "external", SIZE)
-    assert lines(daemon, session) == (2 * SIZE, 0, 0)
-    importer.get("endexternal", external)
+    made = creator.get("shareable", SIZE)
+    descriptor = creator.export(made)
+
+    def given():
+        return creator.export(made) if is_exported_again else os.dup(descriptor)
+    handle = importer.take(given(), "import", SIZE)
+    externals = [importer.take(given(), "external", SIZE) for _ in range(3)]
+    os.close(descriptor)
     assert lines(daemon, session) == (SIZE, 0, 0)
+    creator.kill()
+    wait_for(lambda: lines(daemon, session)[0] == SIZE, "the importer to be charged, once")
+    importer.get("drop", handle)
+    for external in externals:
+        assert importer.code("alloc", LIMIT - SIZE + 1) == OUT_OF_MEMORY
+        importer.get("endexternal", external)
+    becomes(daemon, session, (0, 0, 0))
+    importer.get("alloc", LIMIT)
+
+
+def test_external_memory_of_another_session_is_charged_once_by_the_most_that_was_named(daemon, session, other, start):
+    creator, first, second = start(daemon, session), start(daemon, other), start(daemon, other)
+    descriptor = creator.export(creator.get("shareable", SIZE))
+    part = first.take(os.dup(descriptor), "external", MIB)
+    assert lines(daemon, other) == (MIB, 0, 0)
+    whole, again = (second.take(os.dup(descriptor), "external", SIZE) for _ in range(2))
+    mapping = second.get("map", second.take(descriptor, "import", SIZE))
+    first.get("endexternal", part)
+    second.get("endexternal", whole)
+    second.get("unmap", mapping)
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    second.get("endexternal", again)
+    second.kill()
+    becomes(daemon, other, (0, 0, 0))
+
+
+def test_a_refused_import_of_external_memory_raises_no_charge(daemon, session, other, start):
+    creator, importer = start(daemon, session), start(daemon, other)
+    descriptor = creator.export(creator.get("shareable", SIZE))
+    importer.take(os.dup(descriptor), "external", SIZE)
+    assert importer.give(os.dup(descriptor), "external", SIZE + MIB) == [INVALID_VALUE, 0]
+    assert importer.give(descriptor, "external", LIMIT + 1) == [OUT_OF_MEMORY, 0]
+    assert lines(daemon, other) == (SIZE, 0, 0)
+    assert importer.shown() == SIZE
 
 
 # --- Contexts --------------------------------------------------------------------------------------------------
@@ -602,6 +642,6 @@ def test_the_end_of_the_primary_context_closes_what_was_opened_in_it(daemon, ses
     shown = lines(daemon, other)
     assert shown[1:] == (0, 0)
     opener.do("endexternal", external)
-    assert lines(daemon, other) == (0, 0, 0)
+    becomes(daemon, other, (0, 0, 0))
     opener.get("ipcopen", name)
     assert opener.shown() == SIZE

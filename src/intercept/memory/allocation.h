@@ -27,6 +27,7 @@ enum release_way {
 enum alloc_charged {
     ALLOC_SIZED,
     ALLOC_SIZED_ON_DEVICE,
+    ALLOC_NAMED,
     ALLOC_MAPPED,
     ALLOC_POOLED,
     ALLOC_CONTEXT,
@@ -81,7 +82,10 @@ struct allocation {
             const void *descriptor;
             unsigned levels;
         } array;
-        const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *external;
+        struct {
+            const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descriptor;
+            uint64_t name; /* under which the session knows the memory; 0: it has none of its own */
+        } external;
         struct {
             /* Returns the name under which the session knows the memory; 0: it has none. `*is_its_own`: no other
              * allocation has that name. */

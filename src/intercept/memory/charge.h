@@ -115,6 +115,13 @@ void charge_release_record(const struct record *record);
  * it under `name` (hook_joint.c). `name` 0: it has none, and each import is charged by itself. */
 enum charge_answer charge_take_import(struct charge *charge, CUdevice device, uint64_t bytes, uint64_t name);
 
+/* The same before the driver is asked, on the current GPU: reserve what the joint place of this name lacks of `bytes`, and
+ * join it: `*joint`; -1: there is none. If the driver then gives the memory, charge_settle_import() moves the charge to the
+ * place; if not, charge_return_import() takes it back, and the place has what it had. */
+enum charge_answer charge_ask_import(struct charge *charge, uint64_t bytes, uint64_t name, int *joint);
+void charge_settle_import(struct charge *charge, uint64_t bytes, int joint);
+void charge_return_import(struct charge *charge, int joint);
+
 /* The same for memory on a GPU of the session that is entered already: raise the joint place of this name to at least
  * `bytes`. If `*joint` is 0, join the place first; it stays 0 if there is no joint place, and then nothing is
  * reserved. False if the bytes do not fit. Prints nothing. */

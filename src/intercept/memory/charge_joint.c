@@ -36,6 +36,56 @@ enum charge_answer charge_take_import(struct charge *charge, CUdevice device, ui
     return CHARGE_REFUSED;
 }
 
+static void leave(int joint)
+{
+    if (joint >= 0)
+        ledger_joint_leave(session_slot(), (uint32_t)joint);
+}
+
+enum charge_answer charge_ask_import(struct charge *charge, uint64_t bytes, uint64_t name, int *joint)
+{
+    enum gpu_place place = charge_place_current(charge);
+    bool is_new;
+    *joint = -1;
+    if (place == PLACE_NOWHERE)
+        return CHARGE_PASS;
+    if (place == PLACE_ON_GPU) {
+        const struct ledger_slot *slot = session_slot();
+        /* The process that noted it is charged for it. */
+        if (ledger_is_exported(&slot->ledger, name))
+            return CHARGE_PASS;
+        charge_begin_move();
+        *joint = ledger_joint_join(slot, name, true, &is_new);
+        /* The place has at least that as long as this process holds it. */
+        uint64_t has = *joint < 0 ? 0 : ledger_joint_bytes(slot->ledger.usage, (uint32_t)*joint, charge->gpu);
+        charge->bytes = bytes > has ? bytes - has : 0;
+        if (!charge->bytes || charge_reserve(charge->gpu, charge->bytes))
+            return CHARGE_TAKEN;
+        leave(*joint);
+        charge_end_move();
+    }
+    charge_say_refused(place == PLACE_ON_GPU, charge->gpu, bytes);
+    return CHARGE_REFUSED;
+}
+
+void charge_settle_import(struct charge *charge, uint64_t bytes, int joint)
+{
+    if (joint < 0)
+        return;
+    /* By no more than is reserved in the slot: another process may only have raised it meanwhile. */
+    ledger_joint_charge(session_slot(), (uint32_t)joint, charge->gpu, bytes);
+    charge_release(charge->gpu, charge->bytes);
+    charge->bytes = bytes;
+    charge->joint = (uint8_t)(joint + 1);
+}
+
+void charge_return_import(struct charge *charge, int joint)
+{
+    if (!charge->joint)
+        leave(joint);
+    charge_return(charge);
+}
+
 /* The charge of `record`, which is this process's alone, moves to the new joint place. */
 static bool hand_over(const struct record *record, uint32_t joint)
 {

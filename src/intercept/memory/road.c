@@ -83,6 +83,17 @@ static bool enter(const struct alloc_row *row, const struct allocation *wanted, 
     return is_entered;
 }
 
+/* Ask the engine, again each time that others have made room on the card. */
+static inline CUresult allocate_with_room(const struct allocation *wanted, const struct charge *charge)
+{
+    CUresult result = engine_allocate(wanted, charge->context);
+    for (unsigned attempt = 0; __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) &&
+                               agent_wait_for_room(charge->gpu, charge->bytes, true, attempt);
+         attempt++)
+        result = engine_allocate(wanted, charge->context);
+    return result;
+}
+
 static CUresult allocate_sized(const struct alloc_row *row, const struct allocation *wanted)
 {
     struct charge charge;
@@ -101,11 +112,7 @@ static CUresult allocate_sized(const struct alloc_row *row, const struct allocat
     if (row->is_hidden || is_hidden_by_engine(row))
         charge_hide(&charge);
     charge_enter();
-    CUresult result = engine_allocate(wanted, charge.context);
-    for (unsigned attempt = 0; __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) &&
-                               agent_wait_for_room(charge.gpu, charge.bytes, true, attempt);
-         attempt++)
-        result = engine_allocate(wanted, charge.context);
+    CUresult result = allocate_with_room(wanted, &charge);
     if (result == CUDA_SUCCESS && !enter(row, wanted, &charge))
         result = undo(row, wanted);
     if (result != CUDA_SUCCESS)
@@ -127,6 +134,33 @@ static CUresult allocate_as_linear(const struct allocation *wanted, CUcontext co
         &(struct allocation){.way = WAY_cuMemAlloc_v2, .bytes = wanted->bytes, .got = wanted->got});
     charge_take_up(&aside);
     own_calls_end(&calls);
+    return result;
+}
+
+/* --- Memory of other APIs -------------------------------------------------------------------------- */
+
+static CUresult allocate_named(const struct alloc_row *row, const struct allocation *wanted)
+{
+    struct charge charge;
+    int joint;
+    enum charge_answer answer = charge_ask_import(&charge, wanted->bytes, wanted->external.name, &joint);
+    if (answer == CHARGE_PASS)
+        return plain_allocate(wanted);
+    if (answer == CHARGE_REFUSED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    charge_enter();
+    CUresult result = allocate_with_room(wanted, &charge);
+    if (result == CUDA_SUCCESS) {
+        charge_settle_import(&charge, wanted->bytes, joint);
+        /* The program may have other descriptors of it. */
+        if (!charge_keep(&charge, row->record, key_of(wanted), joint < 0 ? 0 : RECORD_SHARED))
+            result = undo(row, wanted);
+    }
+    if (result == CUDA_SUCCESS)
+        agent_memory_changed();
+    else
+        charge_return_import(&charge, joint);
+    charge_leave();
     return result;
 }
 
@@ -206,6 +240,8 @@ static CUresult take_the_road(const struct allocation *wanted)
         return context_create(wanted);
     case ALLOC_PRIMARY_CONTEXT:
         return context_retain(wanted);
+    case ALLOC_NAMED:
+        return allocate_named(row, wanted);
     case ALLOC_SIZED:
     case ALLOC_SIZED_ON_DEVICE:
         break;

@@ -16,7 +16,7 @@ const struct engine *_Atomic engine_in_use = &engine_plain;
 #define OF_ARRAY_3D_OF_OLD (w->got, w->array.descriptor)
 #define OF_ARRAY_3D (w->got, w->array.descriptor)
 #define OF_MIPMAPS (w->got, w->array.descriptor, w->array.levels)
-#define OF_EXTERNAL (w->got, w->external)
+#define OF_EXTERNAL (w->got, w->external.descriptor)
 #define OF_IPC (w->got, *(const CUipcMemHandle *)w->import.handle, w->import.flags)
 #define OF_POOL_POINTER (w->got, w->import.pool, w->import.handle)
 #define OF_SHAREABLE (w->got, w->import.handle, w->import.type)

@@ -13,27 +13,14 @@
  * name are charged to nobody else. What importers keep alive after that shows in the driver line. An import from
  * outside the session is not charged while any process of the session exports under the same name, since that process
  * is charged for it. Without a note, each import is charged by itself. */
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "cuda/driver_more.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/road.h"
+#include "intercept/memory/share_name.h"
 #include "intercept/resolve/real.h"
 
 /* --- Names ----------------------------------------------------------------------------------------- */
-
-static uint64_t name_of(const void *bytes, size_t count)
-{
-    const unsigned char *at = bytes;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-    hash ^= hash >> 29;
-    return hash ? hash : 1;
-}
 
 #define FABRIC_HANDLE_BYTES 64
 
@@ -41,16 +28,10 @@ static uint64_t name_of(const void *bytes, size_t count)
 static uint64_t name_of_shareable(const void *fabric, int fd, CUmemAllocationHandleType type,
                                   bool *is_its_own)
 {
-    struct stat status;
     *is_its_own = type == CU_MEM_HANDLE_TYPE_FABRIC;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
-        return name_of(fabric, FABRIC_HANDLE_BYTES);
-    /* Not glibc's fstat, which is a symbol of 2.33. */
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || syscall(SYS_fstat, fd, &status) < 0)
-        return 0;
-    *is_its_own = !S_ISCHR(status.st_mode);
-    uint64_t file[3] = {status.st_dev, status.st_ino, status.st_rdev};
-    return name_of(file, sizeof(file));
+        return share_name_of_bytes(fabric, FABRIC_HANDLE_BYTES);
+    return type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? share_name_of_file(fd, is_its_own) : 0;
 }
 
 /* The ledger has no joint place left for this memory. Then nothing is noted, and each import is charged in full: with a note it
@@ -84,7 +65,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
     if (result != CUDA_SUCCESS || !handle)
         return result;
     engine->address_range(&base, &bytes, address);
-    hand_out(RECORD_POINTER, base, name_of(handle, sizeof(*handle)), true);
+    hand_out(RECORD_POINTER, base, share_name_of_bytes(handle, sizeof(*handle)), true);
     return result;
 }
 
@@ -93,7 +74,8 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr addres
     real_needed(cuMemPoolExportPointer);
     CUresult result = engine_pools()->export_pointer(data, address);
     if (result == CUDA_SUCCESS && data && charge_has_any())
-        ledger_export(session_slot(), name_of(data, sizeof(*data))); /* until its pools are gone */
+        ledger_export(session_slot(),
+                      share_name_of_bytes(data, sizeof(*data))); /* until its pools are gone */
     return result;
 }
 
@@ -134,7 +116,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 static uint64_t name_of_ipc(const struct allocation *wanted, bool *is_its_own)
 {
     *is_its_own = true;
-    return name_of(wanted->import.handle, sizeof(CUipcMemHandle));
+    return share_name_of_bytes(wanted->import.handle, sizeof(CUipcMemHandle));
 }
 
 static CUresult open_handle(enum alloc_way way, CUdeviceptr *address, CUipcMemHandle *handle,
@@ -162,7 +144,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 static uint64_t name_of_pool_pointer(const struct allocation *wanted, bool *is_its_own)
 {
     *is_its_own = true;
-    return name_of(wanted->import.handle, sizeof(CUmemPoolPtrExportData));
+    return share_name_of_bytes(wanted->import.handle, sizeof(CUmemPoolPtrExportData));
 }
 
 /* The pointer is freed like any other: by cuMemFree or cuMemFreeAsync. */

@@ -465,7 +465,9 @@ static void import_memory(void)
     imported.address = mapped(imported.handle);
 }
 
-static CUexternalMemory external;
+static CUexternalMemory external, external_again;
+
+static int external_fd;
 
 /* Another API's memory. */
 static void import_external(void)
@@ -474,7 +476,15 @@ static void import_external(void)
     assert_int_equal(ftruncate(fd, BYTES), 0);
     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC memory = {
         .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = fd, .size = BYTES};
+    external_fd = dup(fd);
     assert_int_equal(cuImportExternalMemory(&external, &memory), CUDA_SUCCESS);
+}
+
+static void import_external_again(void)
+{
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC again = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .handle.fd = external_fd, .size = BYTES};
+    assert_int_equal(cuImportExternalMemory(&external_again, &again), CUDA_SUCCESS);
 }
 
 /* Rows that the tests above and those of pools have seen are not here. */
@@ -495,6 +505,12 @@ static void what_cannot_move_counts_by_its_reason(void **state)
         swap_mover.count(&memory);
         assert_true(memory.stays_bytes[rows[i].why] >= before.stays_bytes[rows[i].why] + BYTES);
     }
+    struct agent_memory before, memory;
+    swap_mover.count(&before);
+    import_external_again();
+    swap_mover.count(&memory);
+    assert_int_equal(memory.stays_bytes[WIRE_STAYS_IMPORTED], before.stays_bytes[WIRE_STAYS_IMPORTED]);
+    assert_int_equal(cuDestroyExternalMemory(external_again), CUDA_SUCCESS);
     assert_int_equal(cuGraphExecDestroy(graph_exec), CUDA_SUCCESS);
     assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
     assert_int_equal(cuStreamDestroy_v2(stream), CUDA_SUCCESS);
