@@ -29,6 +29,7 @@
 #include "daemon/loop/closer.h"
 #include "daemon/loop/compat.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
 #include "daemon/loop/runtime.h"
@@ -398,6 +399,7 @@ static void stop(struct program *program)
     closer_stop(daemon);
     round_stop(daemon);
     user_time_stop(daemon);
+    lent_uids_free(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_source_disable_unref(program->found);
     sd_event_source_disable_unref(program->ledgers);

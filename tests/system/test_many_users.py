@@ -2,6 +2,7 @@
 import grp
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -216,3 +217,53 @@ def test_two_daemons_on_one_gpu_leave_each_other_what_is_held(make_daemon, make_
     wait_for(lambda: second.session("c").get("state") == "queued", "it to wait")
     assert puppet.code("free", memory) == OK
     assert waiting.wait(20) == 0, "it is admitted once the others let go"
+
+
+def connect_as(uid, path, kind, count):
+    """So many connections of a process of that user."""
+    os.seteuid(uid)
+    try:
+        connections = [socket.socket(socket.AF_UNIX, kind) for _ in range(count)]
+        for connection in connections:
+            connection.connect(str(path))
+        return connections
+    finally:
+        os.seteuid(0)
+
+
+@root_only
+def test_user_ids_that_were_lent_for_containers_are_one_user_more_and_ask_nothing(make_daemon, product, tmp_path):
+    """As rootless containers have them, which may keep the group (newuidmap): each would be a user without a ceiling."""
+    lent = tmp_path / "subuid"
+    lent.write_text("alice:100000:65536\n")
+    if not os.path.exists("/etc/subuid"):
+        pytest.skip("there is no file to put the test's over")
+    daemon = make_daemon()
+
+    def spawn_daemon(*options):
+        words = ("mount --bind \"$0\" /etc/subuid && exec \"$@\"", lent, product.gpusliced, "--simulated", *options)
+        with open(daemon.log, "ab") as log:
+            return subprocess.Popen(["unshare", "--mount", "sh", "-c", *map(str, words)], env=daemon.environment(),
+                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    daemon.spawn_daemon = spawn_daemon
+    for folder in (daemon.folder, daemon.runtime):
+        folder.chmod(0o755)
+    daemon.start("--system")
+    daemon.control_socket.chmod(0o666)
+
+    def ask():
+        return daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})
+    status, answer = as_user(100005, ask)
+    assert status == 403 and "lends to alice" in answer["error"]["message"]
+    assert as_user(99999, ask)[0] == as_user(165536, ask)[0] == 201
+
+    def descriptors():
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    before = descriptors()
+    connections = [connection for uid in range(100000, 100010)
+                   for connection in connect_as(uid, daemon.attach_socket, socket.SOCK_SEQPACKET, 60)]
+    wait_for(lambda: select.select(connections[:1], [], [], 0)[0], "the first of them to be closed")
+    wait_for(lambda: descriptors() - before <= 256, "no more than one user may have")
+    assert Client(daemon.attach_socket).attach(as_user(99999, ask)[1]["session_id"], map_it=False)
+    for connection in connections:
+        connection.close()

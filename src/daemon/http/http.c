@@ -19,6 +19,7 @@
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
+#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
@@ -263,6 +264,17 @@ static void turn_away(struct server *server, int fd, const struct error *error)
                                    TURNED_AWAY_USEC, 0, on_turned_away_end, server);
 }
 
+/* Whether this user may ask at all, and has not too many connections. */
+static int check_user(struct daemon *daemon, uid_t uid, struct error *error)
+{
+    char user[LENT_UIDS_NAME];
+    if (lent_uids_find(daemon, uid, user))
+        return error_set(error, EACCES, "ERR_FORBIDDEN",
+                         "uid %u is one that /etc/subuid lends to %s, for containers; ask as that user",
+                         (unsigned)uid, user);
+    return user_check(daemon, uid, USER_REQUEST, error);
+}
+
 static void on_enter(void *context, int fd)
 {
     struct server *server = context;
@@ -270,7 +282,7 @@ static void on_enter(void *context, int fd)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int result = peer_credentials(fd, &server->entering);
     if (result == 0)
-        result = user_check(server->daemon, server->entering.uid, USER_REQUEST, &error);
+        result = check_user(server->daemon, server->entering.uid, &error);
     else
         error_set_errno(&error, -result, "cannot see who connects");
     if (result < 0) {

@@ -84,7 +84,8 @@ struct daemon {
     uint64_t epoch;         /* counts daemons in this state folder */
 
     struct store *store;
-    LIST_HEAD(, user) users; /* descriptor_bounds.h */
+    LIST_HEAD(, user) users;     /* descriptor_bounds.h */
+    struct lent_uids *lent_uids; /* lent_uids.h; NULL: nobody has asked yet */
     struct attach *attach;
     void (*on_own_socket)(struct daemon *daemon, int fd, const char *session_id); /* own_socket.h */
     struct agents *agents;

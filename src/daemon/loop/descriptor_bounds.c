@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/lent_uids.h"
 
 #define PARTS 4
 
@@ -41,7 +42,7 @@ static unsigned descriptors_of(const struct user *user)
     return sum;
 }
 
-static struct user *find(const struct daemon *daemon, uid_t uid)
+static struct user *find_record(const struct daemon *daemon, uid_t uid)
 {
     struct user *user;
     LIST_FOREACH (user, &daemon->users, next) {
@@ -51,7 +52,15 @@ static struct user *find(const struct daemon *daemon, uid_t uid)
     return NULL;
 }
 
-int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error)
+/* The record for `uid`, or for all user IDs that were lent together with it. What was counted before it was lent is
+ * counted to its end where it was. */
+static struct user *find(struct daemon *daemon, uid_t uid)
+{
+    struct user *own = find_record(daemon, uid);
+    return own ? own : find_record(daemon, lent_uids_account(daemon, uid));
+}
+
+int user_check(struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error)
 {
     const struct user *user = find(daemon, uid);
     unsigned count = user ? user->count[use] : 0, held = user ? descriptors_of(user) : 0, all = 0;
@@ -75,14 +84,20 @@ int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, st
                      (unsigned)uid, held, (unsigned long long)limit.rlim_cur);
 }
 
-uid_t user_with_most(const struct daemon *daemon, uid_t uid, enum user_holding use)
+uid_t user_with_most(struct daemon *daemon, uid_t uid, enum user_holding use)
 {
     const struct user *most = find(daemon, uid), *at;
     LIST_FOREACH (at, &daemon->users, next) {
         if (at->uid != 0 && at->uid != geteuid() && at->count[use] > (most ? most->count[use] : 0))
             most = at;
     }
-    return most ? most->uid : uid;
+    return most ? most->uid : lent_uids_account(daemon, uid);
+}
+
+bool user_is_counted_as(struct daemon *daemon, uid_t uid, uid_t counted)
+{
+    const struct user *user = find(daemon, uid);
+    return user && user->uid == counted;
 }
 
 /* A user is not counted when there is no memory for its record. */
@@ -90,7 +105,7 @@ void user_add(struct daemon *daemon, uid_t uid, enum user_holding use)
 {
     struct user *user = find(daemon, uid);
     if (!user && (user = calloc(1, sizeof(*user)))) {
-        user->uid = uid;
+        user->uid = lent_uids_account(daemon, uid);
         LIST_INSERT_HEAD(&daemon->users, user, next);
     }
     if (user)

@@ -2,9 +2,11 @@
  *
  * A descriptor counts for the uid of a socket's peer, or of a session's owner. The daemon's own user and root may hold
  * any number of descriptors; every other user may hold a quarter of those that the daemon may open (RLIMIT_NOFILE).
- * Connections that have said nothing yet are few for everybody. */
+ * Connections that have said nothing yet are few for everybody. User IDs that were lent to a user count together
+ * (lent_uids.h). */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -31,11 +33,12 @@ enum user_holding {
 #define USER_QUEUED_MAX 1000
 
 /* Whether `uid` may hold one more: 0, or -EBUSY with ERR_TOO_MANY. */
-int user_check(const struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error);
+int user_check(struct daemon *daemon, uid_t uid, enum user_holding use, struct error *error);
 
-/* The user who holds the most of `use`, root and the daemon's own user left out; `uid` itself where none of the
- * others holds more than `uid`. */
-uid_t user_with_most(const struct daemon *daemon, uid_t uid, enum user_holding use);
+/* The user who holds the most of `use`, root and the daemon's own user left out; the one that `uid` counts as where
+ * none of the others holds more. */
+uid_t user_with_most(struct daemon *daemon, uid_t uid, enum user_holding use);
+bool user_is_counted_as(struct daemon *daemon, uid_t uid, uid_t counted);
 
 /* Count one more, or one less. */
 void user_add(struct daemon *daemon, uid_t uid, enum user_holding use);

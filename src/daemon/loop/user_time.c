@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/lent_uids.h"
 
 #define WINDOW_USEC UINT64_C(100000)
 #define PART_USEC UINT64_C(10000)
@@ -100,7 +101,8 @@ void user_time_watch(struct daemon *daemon, struct paid_source *paid, sd_event_s
     struct user_time *time = time_of(daemon);
     user_time_forget(paid);
     sd_event_source_set_priority(source, priority);
-    paid->payer = time ? find_payer(time, user_time_key(uid, session_number)) : NULL;
+    paid->payer =
+        time ? find_payer(time, user_time_key(lent_uids_account(daemon, uid), session_number)) : NULL;
     paid->source = source;
     paid->priority = priority;
     if (paid->payer)

@@ -343,7 +343,8 @@ static void end_a_silence(const struct connection *connection)
     uid_t most = user_with_most(attach->daemon, connection->peer.uid, USER_SILENT);
     struct connection *at;
     TAILQ_FOREACH (at, &attach->silent, next_silent)
-        if (strcmp(at->own_session, session) == 0 && (session[0] || at->peer.uid == most))
+        if (strcmp(at->own_session, session) == 0 &&
+            (session[0] || user_is_counted_as(attach->daemon, at->peer.uid, most)))
             break;
     if (!at)
         return;

@@ -133,8 +133,7 @@ void admit_apply_defaults(const struct daemon *daemon, struct session_request *r
 
 /* --- A new session --------------------------------------------------------------------------------- */
 
-static int check_asker(const struct daemon *daemon, const struct session_request *request,
-                       struct error *error)
+static int check_asker(struct daemon *daemon, const struct session_request *request, struct error *error)
 {
     if (request->owner == UID_OVERFLOW)
         return error_set(error, EACCES, "ERR_FORBIDDEN",

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/descriptor_bounds.h"
+#include "daemon/loop/lent_uids.h"
 
 #define DESCRIPTORS 400u
 
@@ -102,12 +104,78 @@ static void connections_that_said_nothing_yet_are_few_for_everybody(void **state
     }
 }
 
+/* Make `lines` what /etc/subuid would be. */
+static void lend(struct daemon *daemon, const char *lines)
+{
+    char path[] = "/tmp/test_descriptor_bounds.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, lines, strlen(lines)), strlen(lines));
+    close(fd);
+    lent_uids_read(daemon, path);
+    unlink(path);
+}
+
+static void user_ids_that_were_lent_together_count_as_one_user(void **state)
+{
+    struct daemon daemon = {.session_count = 0};
+    set_descriptors(DESCRIPTORS);
+    lend(&daemon, "# "
+                  "none\nalice:100000:65536\nbob:165536:65536\nalice:500000:10\nwrong:1\nwrong:0:5\nwrong:"
+                  "4294967290:9\n");
+    assert_int_equal(add_all(&daemon, 100000, USER_RUNNER, 1000), 100);
+    assert_int_equal(add_all(&daemon, 165535, USER_RUNNER, 1000), 0);
+    assert_int_equal(add_all(&daemon, 500009, USER_RUNNER, 1000), 0);
+    assert_int_equal(user_with_most(&daemon, 500009, USER_RUNNER), 100000);
+    assert_true(user_is_counted_as(&daemon, 165535, 100000));
+    assert_int_equal(add_all(&daemon, 500010, USER_RUNNER, 1000), 100); /* nobody's */
+    assert_int_equal(add_all(&daemon, 165536, USER_RUNNER, 1000), 100); /* bob's */
+    remove_all(&daemon, 500010, USER_RUNNER, 100);
+    remove_all(&daemon, 231071, USER_RUNNER, 100);
+    remove_all(&daemon, 120000, USER_RUNNER, 100);
+    assert_true(LIST_EMPTY(&daemon.users));
+    lent_uids_free(&daemon);
+}
+
+static void what_is_counted_is_taken_back_though_the_file_changes(void **state)
+{
+    struct daemon daemon = {.session_count = 0};
+    char user[LENT_UIDS_NAME];
+    set_descriptors(DESCRIPTORS);
+    lend(&daemon, "");
+    assert_int_equal(add_all(&daemon, 100005, USER_RUNNER, 30), 30);
+    assert_false(lent_uids_find(&daemon, 100005, user));
+    lend(&daemon, "alice:100000:65536\n");
+    assert_true(lent_uids_find(&daemon, 100005, user));
+    assert_string_equal(user, "alice");
+    assert_int_equal(add_all(&daemon, 100006, USER_RUNNER, 30), 30);
+    lend(&daemon,
+         "bob:100000:65536\ncarol:200000:65536\n"); /* alice is gone, but not what is counted for her */
+    remove_all(&daemon, 100005, USER_RUNNER, 30);
+    remove_all(&daemon, 100006, USER_RUNNER, 30);
+    assert_true(LIST_EMPTY(&daemon.users));
+    lent_uids_free(&daemon);
+}
+
+static void nobody_lends_root_or_the_daemons_own_user(void **state)
+{
+    struct daemon daemon = {.session_count = 0};
+    char user[LENT_UIDS_NAME];
+    lend(&daemon, "mallory:1:4294967294\n");
+    assert_false(lent_uids_find(&daemon, 0, user) || lent_uids_find(&daemon, geteuid(), user));
+    assert_int_equal(lent_uids_account(&daemon, geteuid()), geteuid());
+    lent_uids_free(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nobody_has_more_than_a_quarter_of_the_descriptors),
         cmocka_unit_test(the_daemons_own_user_has_all_of_them),
         cmocka_unit_test(connections_that_said_nothing_yet_are_few_for_everybody),
+        cmocka_unit_test(user_ids_that_were_lent_together_count_as_one_user),
+        cmocka_unit_test(what_is_counted_is_taken_back_though_the_file_changes),
+        cmocka_unit_test(nobody_lends_root_or_the_daemons_own_user),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
