@@ -40,6 +40,14 @@ static struct {
 
 /* --- Annotations ----------------------------------------------------------------------------------- */
 
+/* What annotations say goes to a log and to people's terminals, and half a character is no JSON. */
+static void keep_printable(char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            *text = '?';
+}
+
 /* Add a problem to the text; what does not fit is left out. */
 __attribute__((format(printf, 2, 3))) static void add_problem(char problems[static PODS_PROBLEMS_TEXT],
                                                               const char *format, ...)
@@ -51,6 +59,7 @@ __attribute__((format(printf, 2, 3))) static void add_problem(char problems[stat
     va_start(arguments, format);
     vsnprintf(problems + length, PODS_PROBLEMS_TEXT - length, format, arguments);
     va_end(arguments);
+    keep_printable(problems + length);
 }
 
 /* Annotations that can be read are added to `wish`, others to `problems`. */
@@ -81,7 +90,14 @@ static void set_memory(const struct reading *reading, const char *annotation, co
     json_object_set_new(reading->wish, "gpus", gpus);
 }
 
-/* Others are kept from the minimum of the slices, so a pod gives itself no larger one. */
+/* A ratio of the session as a part of SHARE_WHOLE. */
+static uint32_t part_of(const struct reading *reading, const char *ratio)
+{
+    return (uint32_t)(json_number_value(json_object_get(reading->session, ratio)) * SHARE_WHOLE + 0.5);
+}
+
+/* Others are kept from the minimum of the slices, and the administrator may bound the maximum, so a pod gives itself no
+ * larger ones. */
 static void set_compute(const struct reading *reading, const char *annotation, const char *text)
 {
     struct share share;
@@ -92,20 +108,24 @@ static void set_compute(const struct reading *reading, const char *annotation, c
         add_problem(reading->problems, "%s: %.200s", annotation, error.message);
         return;
     }
-    double ratio = json_number_value(json_object_get(reading->session, "compute_min_ratio"));
-    uint32_t least = (uint32_t)(ratio * SHARE_WHOLE + 0.5);
-    share.min = share.min < least ? share.min : least;
+    uint32_t min = part_of(reading, "compute_min_ratio"), max = part_of(reading, "compute_max_ratio");
+    share.min = share.min < min ? share.min : min;
+    share.max = share.max < max ? share.max : max;
     json_object_set_new(reading->wish, "compute", json_string(units_format_share(share, formatted)));
 }
 
+/* At most what the administrator's default gives. */
 static void set_host_memory(const struct reading *reading, const char *annotation, const char *text)
 {
-    uint64_t bytes;
+    uint64_t bytes, limit = session_number(reading->session, "host_memory_limit_bytes");
     struct error error;
     if (units_parse_bytes(text, &bytes, &error) < 0)
         add_problem(reading->problems, "%s: %.200s", annotation, error.message);
+    else if (bytes > INT64_MAX)
+        add_problem(reading->problems, "%s: no machine has %.64s", annotation, text);
     else
-        json_object_set_new(reading->wish, "host_memory_bytes", json_integer((json_int_t)bytes));
+        json_object_set_new(reading->wish, "host_memory_bytes",
+                            json_integer((json_int_t)(limit && bytes > limit ? limit : bytes)));
 }
 
 static void set_idle_suspend(const struct reading *reading, const char *annotation, const char *text)
@@ -122,8 +142,9 @@ static void set_idle_suspend(const struct reading *reading, const char *annotati
 /* Any user of a namespace writes annotations: a priority above that of others is not for pods to give themselves. */
 static void set_priority(const struct reading *reading, const char *annotation, const char *text)
 {
-    enum session_priority priority;
+    enum session_priority priority, has = PRIORITY_NORMAL;
     bool is_priority = session_priority_parse(strcmp(text, "medium") == 0 ? "normal" : text, &priority);
+    session_priority_parse(session_text(reading->session, "priority"), &has);
     if (!is_priority)
         add_problem(reading->problems, "%s: '%.40s' is not a priority; expected low or normal", annotation,
                     text);
@@ -134,7 +155,8 @@ static void set_priority(const struct reading *reading, const char *annotation, 
                     "DeviceClass that gives it",
                     annotation, text);
     else
-        json_object_set_new(reading->wish, "priority", json_string(session_priority_name(priority)));
+        json_object_set_new(reading->wish, "priority",
+                            json_string(session_priority_name(priority < has ? priority : has)));
 }
 
 static void refuse_oversubscribe(const struct reading *reading, const char *annotation, const char *text)

@@ -339,6 +339,39 @@ def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path, ans
     api.stop()
 
 
+@pytest.mark.parametrize("annotations", [
+    {"gpuslice.io/compute": "100%", "gpuslice.io/memory": "9999999GiB"},
+    {"gpuslice.io/compute": "40%..90%", "gpuslice.io/priority": "critical", "gpuslice.io/host-memory": "1TiB"},
+    {"gpuslice.io/memory": "0", "tensor-fusion.ai/compute-percent-limit": "000000000000000000099%"},
+    {"gpuslice.io/memory": "-1", "gpuslice.io/priority": "x" * 39 + "\u00e9", "gpuslice.io/compute": "nan..inf"},
+    {"gpuslice.io/priority": "low\n\x1b[2Jgpuslice-kubelet: fine", "gpuslice.io/host-memory": "16777215TiB"},
+    {"gpuslice.io/idle-suspend": "99999999999d", "gpuslice.io/memory": "1" * 5000, "gpuslice.io/when-full": "{}" * 5000},
+], ids=range(6))
+def test_no_annotation_widens_what_the_administrator_gave(machine, kubelet, make_plugin, tmp_path, annotations):
+    """Whoever may make pods writes them. Whatever they say, the neighbour's slice is as it was, and each answer is text."""
+    api = ApiServer(tmp_path)
+    api.put("/api/v1/namespaces/team/pods/train-0", {"metadata": {"uid": "of-the-pod", "annotations": annotations}})
+    plugin = make_plugin(machine, *api.options, "--slice-memory", "64MiB", "--slice-compute", "5%..20%",
+                         "--slice-oversubscribe").start()
+    _, devices = registered(kubelet)
+    ids = sorted(ids_of(devices))
+    allocate(kubelet, ids[0])
+    allocate(kubelet, ids[1])
+    kubelet.must("pods", pods=[pod("train-0", ids[0]), pod("neighbour", ids[1])])
+    wait_for(lambda: all(one["container"] for one in sessions(machine)), "the labels, which come with the change")
+    by_pod = {one["pod"]: one for one in sessions(machine)}
+    for session in by_pod.values():
+        assert 0 < session["vram_limit_bytes"] <= 64 * MIB
+        assert session["compute_min_ratio"] <= 0.05 and session["compute_max_ratio"] <= 0.2
+        assert session["priority"] in ("low", "normal") and session["oversubscribe"] == "swap"
+    same = ("vram_limit_bytes", "compute_min_ratio", "compute_max_ratio", "priority", "host_memory_limit_bytes")
+    assert [by_pod["neighbour"][key] for key in same] == [64 * MIB, 0.05, 0.2, "normal", None]
+    for event in api.events:
+        assert len(event["message"]) <= 1024 and event["message"].isascii() and event["message"].isprintable()
+    assert "\n\x1b" not in plugin.log_text() and "\ngpuslice-kubelet: fine" not in plugin.log_text()
+    api.stop()
+
+
 def test_a_pod_that_cannot_be_read_gives_its_session_its_name(machine, kubelet, make_plugin, tmp_path):
     """So that nobody ends the session as one without a pod, while the API server does not answer."""
     api = ApiServer(tmp_path)

@@ -10,12 +10,19 @@
 
 #include "kube/pods.h"
 
+/* What the administrator gives the session beside its memory and its minimum. */
+static double max_ratio = 1;
+static const char *priority = "normal";
+static uint64_t host_memory_bytes;
+
 static void check_wish(const char *annotations_text, const char *expected, const char *words)
 {
     char problem[PODS_PROBLEMS_TEXT];
     json_t *annotations = json_loads(annotations_text, 0, NULL);
-    json_t *session = json_pack("{s:f,s:[{s:s,s:i},{s:s,s:i}]}", "compute_min_ratio", 0.1, "gpus", "uuid",
-                                "A", "limit_bytes", 1000, "uuid", "B", "limit_bytes", 60);
+    json_t *session =
+        json_pack("{s:f,s:f,s:s,s:I,s:[{s:s,s:i},{s:s,s:i}]}", "compute_min_ratio", 0.1, "compute_max_ratio",
+                  max_ratio, "priority", priority, "host_memory_limit_bytes", (json_int_t)host_memory_bytes,
+                  "gpus", "uuid", "A", "limit_bytes", 1000, "uuid", "B", "limit_bytes", 60);
     json_t *wish = pods_wish(annotations, session, problem);
     if (expected) {
         char *text = json_dumps(wish, JSON_SORT_KEYS | JSON_COMPACT);
@@ -30,6 +37,29 @@ static void check_wish(const char *annotations_text, const char *expected, const
     json_decref(wish);
     json_decref(session);
     json_decref(annotations);
+}
+
+static void a_pod_gives_itself_no_more_than_the_administrator_gives_slices(void **state)
+{
+    max_ratio = 0.2;
+    priority = "low";
+    host_memory_bytes = UINT64_C(1) << 30;
+    check_wish("{\"gpuslice.io/compute\":\"99%\"}", "{\"compute\":\"10%..20%\"}", "");
+    check_wish("{\"gpuslice.io/compute\":\"50%..100%\"}", "{\"compute\":\"10%..20%\"}", "");
+    check_wish("{\"gpuslice.io/priority\":\"normal\"}", "{\"priority\":\"low\"}", "");
+    check_wish("{\"gpuslice.io/host-memory\":\"1TiB\"}", "{\"host_memory_bytes\":1073741824}", "");
+    check_wish("{\"gpuslice.io/host-memory\":\"9223372036854775808\"}", NULL, "no machine has");
+    check_wish("{\"gpuslice.io/host-memory\":\"64MiB\"}", "{\"host_memory_bytes\":67108864}", "");
+    max_ratio = 1;
+    priority = "normal";
+    host_memory_bytes = 0;
+}
+
+/* They go to a log and to terminals. */
+static void what_annotations_say_is_told_without_controls(void **state)
+{
+    check_wish("{\"gpuslice.io/priority\":\"a\\n\\u001b[31m\\u00e9\"}", NULL, "'a??[31m??'");
+    check_wish("{\"gpuslice.io/memory\":\"1\\ngpuslice-kubelet: all is well\"}", NULL, "'1?gpuslice");
 }
 
 /* Any user of a namespace writes annotations. */
@@ -99,6 +129,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_gives_itself_no_more_than_its_slices_have),
+        cmocka_unit_test(a_pod_gives_itself_no_more_than_the_administrator_gives_slices),
+        cmocka_unit_test(what_annotations_say_is_told_without_controls),
         cmocka_unit_test(annotations_of_ours_and_of_others_ask_for_the_same),
         cmocka_unit_test(memory_that_can_leave_the_card_has_bounds),
         cmocka_unit_test(a_slice_is_narrowed_and_never_widened),
