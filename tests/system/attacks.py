@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import struct
+import subprocess
 import time
 import traceback
 
@@ -266,27 +267,31 @@ def change_sessions(say, daemon):
     """A new session, a turn that is not given back, death, and again."""
     count = 0
     while True:
-        status, made = daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})
-        assert status == 201, made
+        session = make_session(daemon)
         child = os.fork()
         if child == 0:
             die_with_parent()
             with contextlib.suppress(Exception):
-                take_a_turn(daemon, made["session_id"])
+                take_a_turn(daemon, session)
             os._exit(0)
         count += 1
         say(count)
         os.waitpid(child, 0)
-        daemon.request("DELETE", f"/v1/sessions/{made['session_id']}")
+        daemon.request("DELETE", f"/v1/sessions/{session}")
 
 
 # --- More of them -----------------------------------------------------------------------------------------------
 
+def make_whole_session(daemon, memory_bytes=MIB, **wishes):
+    """All that is said of it. It is on the GPU where the good programs are."""
+    status, made = daemon.request("POST", "/v1/sessions", {"gpus": [{"gpu": "0", "memory_bytes": memory_bytes}], **wishes})
+    assert status == 201, made
+    return made
+
+
 def make_session(daemon, **wishes):
     """Its ID."""
-    status, made = daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB, **wishes})
-    assert status == 201, made
-    return made["session_id"]
+    return make_whole_session(daemon, **wishes)["session_id"]
 
 
 def send_slow_descriptors(say, control, attach):
@@ -443,12 +448,220 @@ def queue_the_impossible(say, daemon):
     """One byte is held, and the whole card is waited for, which can never come."""
     card = daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"]
     make_session(daemon, memory_bytes=1)
+    whole = {"gpus": [{"gpu": "0", "memory_bytes": card}], "wait": True}
     count, waiting = 0, []
     while True:
-        status, made = daemon.request("POST", "/v1/sessions", {"memory_bytes": card, "wait": True})
+        status, made = daemon.request("POST", "/v1/sessions", whole)
         assert status == 202, made
         waiting.append(made["session_id"])
         if len(waiting) > 500:
             daemon.request("DELETE", f"/v1/sessions/{waiting.pop(0)}")
+        count += 1
+        say(count)
+
+
+# --- Memory that nobody is charged for ------------------------------------------------------------------------------
+
+TAKING_BYTES = 48 * MIB
+WAYS = [("linear", 1, 60_000), ("linear", MIB + 1, 200), ("default-pool", 4 * MIB, 30), ("made-pool", 4 * MIB, 30),
+        ("managed-pool", 4 * MIB, 30), ("prefetch", 4 * MIB, 30), ("advice", 4 * MIB, 30), ("physical", 4 * MIB, 30),
+        ("descriptor", 4 * MIB, 30), ("import", 4 * MIB, 30), ("external", 4 * MIB, 30), ("passed-on", 2 * MIB, 300),
+        ("volume", 16384, 256), ("module", 20 * MIB, 6), ("local", 65536, 1)]
+
+
+def start_program(daemon, session, *words, **more):
+    """A program of ours in the session, as `gpuslice run` would start it."""
+    environment = {**daemon.gpu.environment(LD_PRELOAD=daemon.product.interceptor), **session["environment"],
+                   "LD_LIBRARY_PATH": str(daemon.product.simulated)}
+    return subprocess.Popen([*map(str, words)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, preexec_fn=die_with_parent, text=True, **more)
+
+
+def take_uncharged(say, daemon):
+    """By one way after the other (programs/charges.c), on GPUs of the session and of others, as much as it gets; what descriptors
+    keep stays while the program lives."""
+    rng, count, session = random.Random(os.getpid()), 0, make_whole_session(daemon, memory_bytes=TAKING_BYTES)
+    while True:
+        words = []
+        for way, size, times in rng.sample(WAYS, 3):
+            words += [way + rng.choice(["", "", "@1"]), size, times]
+        taker = start_program(daemon, session, daemon.product.program("charges"), *words)
+        for _ in range(3):
+            if not select.select([taker.stdout], [], [], 5)[0] or not taker.stdout.readline():
+                break
+            with contextlib.suppress(BrokenPipeError):
+                taker.stdin.write("\n")
+                taker.stdin.flush()
+            count += 1
+            say(count)
+        taker.kill()
+        taker.communicate()
+
+
+def keep_host_memory(say, daemon):
+    """Host memory that a process says it gave back, and has mapped; or that it passes on before it dies."""
+    session = make_session(daemon, memory_bytes=256 * MIB, oversubscribe="swap", host_memory_bytes=128 * MIB)
+    steps, count = attach_client.LEAVES_IN_STEPS, 0
+    while True:
+        child = os.fork()
+        if child == 0:
+            die_with_parent()
+            with contextlib.suppress(Exception):
+                client = Client(daemon.attach_socket).attach(session)
+                agent = Agent(daemon.attach_socket, client, session)
+                agent.tell_memory(64 * MIB, flags=steps)
+                kept = []
+                for _ in range(4):
+                    daemon.request("POST", f"/v1/sessions/{session}/suspend")
+                    fd, size = agent.receive_chunk(0.5)
+                    kept.append(mmap.mmap(fd, size))
+                    kept[-1][:MIB] = bytes(MIB)
+                    agent.tell_memory(64 * MIB, arena_bytes=size, flags=steps)
+                    agent.tell_memory(64 * MIB, flags=steps)
+                    daemon.request("POST", f"/v1/sessions/{session}/resume")
+            os._exit(0)
+        os.waitpid(child, 0)
+        daemon.request("POST", f"/v1/sessions/{session}/resume")
+        count += 1
+        say(count)
+
+
+# --- Waiting without end --------------------------------------------------------------------------------------------
+
+def stop_while_leaving(say, daemon):
+    """Programs with memory that are stopped again and again, so also while they are to leave the card or come back."""
+    rng, count, movables = random.Random(os.getpid()), 0, []
+    for _ in range(3):
+        session = make_whole_session(daemon, memory_bytes=350 * MIB, oversubscribe="swap")
+        movables.append(start_program(daemon, session, daemon.product.program("movable"), 20, 8 * MIB))
+    while True:
+        movable = rng.choice(movables)
+        os.kill(movable.pid, signal.SIGCONT)
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            movable.stdin.write("touch\n")
+            movable.stdin.flush()
+        time.sleep(rng.random() / 4)
+        os.kill(movable.pid, signal.SIGSTOP)
+        while select.select([movable.stdout], [], [], 0)[0] and movable.stdout.readline():
+            pass
+        count += 1
+        say(count)
+
+
+def wait_in_hundreds(say, daemon):
+    """150 sessions that wait for room, and say so a hundred times a second together."""
+    agents, count = [], 0
+    with contextlib.suppress(Refused):
+        for _ in range(150):
+            session = make_session(daemon, oversubscribe="swap")
+            client = Client(daemon.attach_socket).attach(session, map_it=False)
+            agents.append((client, Agent(daemon.attach_socket, client, session)))
+            agents[-1][1].socket.setblocking(False)
+    while True:
+        client, agent = agents[count % len(agents)]
+        with contextlib.suppress(BlockingIOError, OSError):
+            agent.tell_memory(0, MIB, flags=attach_client.AWAY | attach_client.WAITS_FOR_MEMORY)
+            agent.need_room(count + 1, MIB)
+            agent.socket.recv(4096)
+        count += 1
+        say(count)
+        time.sleep(0.01)
+
+
+def ask_for_room_again(say, daemon):
+    """A session of 16 MiB that may not leave asks for nearly all of the card, again and again, and uses none of what it gets."""
+    card, session = daemon.request("GET", "/v1/gpus")[1][0]["total_bytes"], make_session(daemon, memory_bytes=16 * MIB)
+    client = Client(daemon.attach_socket).attach(session)
+    agent, count = Agent(daemon.attach_socket, client, session), 0
+    agent.socket.setblocking(False)
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            agent.need_room(count + 1, card * 19 // 20, count % 3)
+            agent.socket.recv(4096)
+        count += 1
+        say(count)
+        time.sleep(0.01)
+
+
+def ask_and_give_back(say, daemon):
+    """Sessions that ask for host memory, all of them, and give it back, again and again."""
+    steps, agents, count = attach_client.LEAVES_IN_STEPS, [], 0
+    for _ in range(20):
+        session = make_session(daemon, memory_bytes=64 * MIB, oversubscribe="swap")
+        client = Client(daemon.attach_socket).attach(session)
+        agents.append((session, client, Agent(daemon.attach_socket, client, session)))
+    while True:
+        for session, _, agent in agents:
+            agent.tell_memory(64 * MIB, flags=steps)
+            daemon.request("POST", f"/v1/sessions/{session}/suspend")
+            with contextlib.suppress(TimeoutError):
+                os.close(agent.receive_chunk(0.05)[0])
+                agent.tell_memory(64 * MIB, flags=steps)
+            daemon.request("POST", f"/v1/sessions/{session}/resume")
+            count += 1
+            say(count)
+
+
+def short_sessions(say, daemon):
+    """Two loops of programs that work for a moment, each in a new session without a minimum."""
+    loops, count = [None, None], 0
+    while True:
+        for number, made in enumerate(loops):
+            if made:
+                made[1].communicate(timeout=20)
+                daemon.request("DELETE", f"/v1/sessions/{made[0]}")
+            session = make_whole_session(daemon)
+            worker = start_program(daemon, session, daemon.product.program("worker"), 500)
+            worker.stdout.readline()
+            worker.stdin.write("100\n")
+            worker.stdin.close()
+            worker.stdin = None
+            loops[number] = session["session_id"], worker
+            count += 1
+            say(count)
+
+
+def linger_at_memory_sockets(say, daemon):
+    """Sockets that linger, sent to each socket by which programs hand out their memory."""
+    count = 0
+    while True:
+        with open("/proc/net/unix") as table:
+            names = [line.split()[-1].replace("@", "\0") for line in table if "gpuslice-memory-" in line]
+        for name in names:
+            with contextlib.suppress(OSError):
+                other = send_lingering(name, socket.SOCK_SEQPACKET, bytes(8), linger_s=2)
+                if other:
+                    other.close()
+        count += 1
+        say(count)
+        time.sleep(0.05)
+
+
+# --- Names and records ----------------------------------------------------------------------------------------------
+
+def ask_in_vain(say, daemon):
+    """Requests that are refused, each of them a line of the audit file."""
+    count = 0
+    while True:
+        for body in ({"memory_bytes": 1 << 60}, {"memory_bytes": MIB, "owner_uid": 0}, {"memory_bytes": MIB, "managed": True}):
+            status, _ = daemon.request("POST", "/v1/sessions", body)
+            assert status in (400, 403, 409, 429, 507), status
+        count += 1
+        say(count)
+
+
+def have_strange_names(say, daemon):
+    """Processes that are not called by characters, and end as soon as they are in."""
+    libc, session, count = ctypes.CDLL(None), make_session(daemon), 0
+    while True:
+        child = os.fork()
+        if child == 0:
+            die_with_parent()
+            libc.prctl(15, random.Random(count).choice([b"\xff\xfe", b"\x1b[2J\n", b"\"}],", b""]))
+            with contextlib.suppress(Refused, OSError):
+                Client(daemon.attach_socket).attach(session)
+            os._exit(0)
+        os.waitpid(child, 0)
+        daemon.request("GET", f"/v1/sessions/{session}")
         count += 1
         say(count)
