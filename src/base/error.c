@@ -6,7 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number of bytes of the UTF-8 character at `text`; 0 when it is not UTF-8 (RFC 3629) or a control character. */
+/* Marks that end a line, or turn round the order in which what follows them is shown (Unicode TR 9). */
+static bool is_for_layout(uint32_t code)
+{
+    return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+           (code >= 0x2066 && code <= 0x2069);
+}
+
+/* The number of bytes of the UTF-8 character at `text`; 0 when it is not UTF-8 (RFC 3629), a control character, or a mark for
+ * the layout. */
 static size_t character_bytes(const char *text)
 {
     static const uint32_t least[] = {[2] = 0x80, [3] = 0x800, [4] = 0x10000};
@@ -23,7 +31,9 @@ static size_t character_bytes(const char *text)
         code = code << 6 | (at[i] & 0x3fu);
     }
     bool is_surrogate = code >= 0xd800 && code < 0xe000;
-    return code < least[bytes] || is_surrogate || code > 0x10ffff || code < 0xa0 ? 0 : bytes;
+    bool is_text =
+        code >= least[bytes] && !is_surrogate && code <= 0x10ffff && code >= 0xa0 && !is_for_layout(code);
+    return is_text ? bytes : 0;
 }
 
 void error_make_one_line(char *text)

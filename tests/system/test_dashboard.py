@@ -1,4 +1,5 @@
 """The dashboard in a real browser, over a live daemon with simulated sessions (docs/dashboard.md)."""
+import ctypes
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import threading
 
 import pytest
 
+from attach_client import Child
 from browser import Browser, BrowserMissing
 from conftest import GIB, MIB, wait_for
 from test_http_tcp import Tcp
@@ -247,6 +249,31 @@ def test_events_come_as_they_happen(open_daemon, page):
     assert "late" in text(page, "#event-list li >> nth=0")
     open_daemon.cli("release", "late")
     page.run("await page.locator('#event-list li', {hasText: 'session.ended'}).first().waitFor();")
+
+
+@pytest.mark.parametrize("name, shown", [
+    (b"<b id=owned>x", "<b id=owned>x"), (b"</td><script>", "</td><script>"), (b"<img src=/own>", "<img src=/own>"),
+    (b"\"'&lt;${1}{{1}}", "\"'&lt;${1}{{1}}"), ("a\u202eb\u2028c".encode(), "a???b???c"), (b"\x1b[2J\xff", "?[2J?"),
+], ids=range(6))
+def test_what_programs_call_themselves_is_text_wherever_it_is_shown(open_daemon, page, name, shown):
+    """A process names itself; where a cluster names a session, the daemon takes no character that means anything to a page."""
+    session = create(open_daemon, "train")
+    status, answer = open_daemon.request("PATCH", "/v1/sessions/train", {"pod": "<b id=owned>", "namespace": "a", "container": "c"})
+    assert status == 400 and "pod" in answer["error"]["message"]
+    ctypes.CDLL(None).prctl(15, name)
+    try:
+        child = Child(open_daemon.attach_socket, session["session_id"])
+    finally:
+        ctypes.CDLL(None).prctl(15, b"pytest")
+    says(page, cell("train", 8), "1")
+    page.run("await page.locator('#session-rows .name').click(); await page.locator('#detail[open]').waitFor();")
+    says(page, "#detail-body", str(child.pid))
+    assert shown in text(page, "#detail-body")
+    child.kill()
+    page.run("await page.keyboard.press('Escape');")
+    page.run("await page.locator('#event-list li', {hasText: 'process'}).first().waitFor();")
+    assert page.run("return await page.evaluate(() => document.querySelectorAll('#owned, td script, #event-list script, "
+                    "td img, #event-list img, #detail-body img, #detail-body b').length);") == 0
 
 
 def test_events_in_quick_succession_do_not_keep_news_from_the_page(open_daemon, page, start):

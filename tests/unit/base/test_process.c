@@ -56,6 +56,12 @@ static void a_name_is_valid_utf8_and_one_line(void **state)
         {"\x80\xff", "??"},
         {"12345678901234\xc3\xa9", "12345678901234"}, /* the kernel cuts it in the middle of a letter */
         {"\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9"},
+        {"a\xe2\x80\xae"
+         "b\xe2\x80\xa8"
+         "c",
+         "a???b???c"}, /* right to left; a line's end */
+        {"\xd8\x9c\xe2\x81\xa6\xe2\x81\xa9", "????????"},
+        {"\xe2\x80\xaf\xe2\x81\xa5", "\xe2\x80\xaf\xe2\x81\xa5"}, /* beside those */
     };
     char command[16];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
