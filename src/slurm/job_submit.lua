@@ -43,7 +43,7 @@ end
 
 local function names_ours(job)
     for _, field in ipairs(fields) do
-        if tostring(job[field] or ""):find("gpuslice_", 1, true) then return true end
+        if tostring(job[field] or ""):lower():find("gpuslice_", 1, true) then return true end
     end
     return false
 end

@@ -13,8 +13,11 @@ import tempfile
 
 import pytest
 
+from attach_client import Client, Refused
 from conftest import DEADLINE_S, IN_MEMORY, MIB, Daemon, Gpu, wait_for
 from test_daemon_api import as_user
+
+NOT_OWNER = 2
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scancel", "sinfo", "munged")
 
@@ -282,6 +285,7 @@ def test_a_job_cannot_be_changed_to_be_counted_with_less(slurm):
     (["--gpuslice=compute=10%"], "memory"), (["--gpuslice=memory=lots"], "lots"), (["--gpuslice=memory=1GiB,x=1"], "'x=1'"),
     (["--gpuslice=memory=1MiB,memory=2MiB"], "twice"), (["--gpuslice=memory=1MiB,compute=200%"], "200%"),
     (["--gres=gpuslice_memory:10"], "not for users"),
+    (["--gres=GpuSlice_Cores:0", "--gpuslice=memory=10MiB,compute=60%"], "not for users"),
 ])
 def test_what_cannot_be_is_refused_where_it_is_typed(slurm, words, said):
     result = slurm.run("srun", *words, "true")
@@ -382,6 +386,39 @@ def test_another_users_job_is_in_a_session_of_that_user(slurm, product, other_us
     assert record.stat().st_uid == 0 and stat.S_IMODE(record.stat().st_mode) == 0o600
     output, errors = job.communicate("", timeout=60)
     assert "ALLOC_OK iteration 0" in output and "ALLOC_FAIL at iteration 1 code=2" in output, (output, errors)
+
+
+def test_another_users_job_is_nothing_to_who_has_a_job_beside_it(slurm, other_user):
+    """Not its session, its token, its record, nor its name."""
+    slurm.daemon.control_socket.chmod(0o666)
+    slurm.daemon.attach_socket.chmod(0o666)
+    third = pwd.getpwnam("bin")
+    users = {other_user.pw_uid: other_user.pw_gid, third.pw_uid: third.pw_gid}
+    jobs = [subprocess.Popen(["timeout", "60", "srun", "-w", "n1", "-D", "/tmp", "--gpuslice=memory=64MiB", "sh", "-c",
+                              "echo $GPUSLICE_SESSION; exec cat"], env=slurm.environment(), stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/tmp", user=uid, group=gid,
+                             extra_groups=[]) for uid, gid in users.items()]
+    first, second = (job.stdout.readline().strip() for job in jobs)
+    assert first and second and first != second
+
+    def attach():
+        try:
+            return Client(slurm.daemon.attach_socket).attach(first, map_it=False) and "in"
+        except Refused as refused:
+            return refused.reason
+
+    def intrude():
+        seen = [one["session_id"] for one in slurm.daemon.request("GET", "/v1/sessions")[1]]
+        path = f"/v1/sessions/{first}"
+        refused = [slurm.daemon.request(method, path + more)[0] for method, more in
+                   (("GET", ""), ("GET", "/environment"), ("DELETE", ""), ("POST", "/suspend"))]
+        return [seen, [status in (403, 404) for status in refused], attach(), os.access(slurm.daemon.runtime / "slurm", os.R_OK)]
+    try:
+        assert as_user(third.pw_uid, intrude) == [[second], [True] * 4, NOT_OWNER, False]
+    finally:
+        for job in jobs:
+            job.communicate(timeout=60)
+    assert [job.returncode for job in jobs] == [0, 0]
 
 
 def wait_for_idle_nodes(slurm):
