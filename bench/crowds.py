@@ -87,6 +87,8 @@ class Waiting:
             waiting.stdout.close()
         for session in sessions:
             bench.request("DELETE", f"/v1/sessions/{session}?kill=true")
+        while len(bench.request("GET", "/v1/sessions")[1]) > 1:  # their descriptors count until then
+            time.sleep(0.05)
 
 
 if __name__ == "__main__":
