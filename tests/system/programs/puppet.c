@@ -46,7 +46,7 @@ void answer_thing(CUresult result)
 {
     if (result == CUDA_SUCCESS)
         count++;
-    answer("%d %u", (int)result, result == CUDA_SUCCESS ? count - 1 : 0);
+    answer("%d %u", (int)result, result == CUDA_SUCCESS ? (count - 1) % THINGS : 0);
 }
 
 static CUresult make_physical(CUmemGenericAllocationHandle *handle, size_t bytes, CUmemLocationType type,
@@ -228,7 +228,7 @@ static void obey(const char *line, char *const arguments[])
 {
     char verb[32] = "", kind[32] = "";
     unsigned long long a = 0, b = 0, c = 0;
-    struct thing *next = &things[count], *given;
+    struct thing *next = &things[count % THINGS], *given;
     size_t free_bytes = 0, total_bytes = 0, pitch = 0;
     CUmemoryPool pool;
     CUarray array;

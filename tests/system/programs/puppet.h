@@ -26,7 +26,7 @@ extern struct thing {
 extern unsigned count;
 
 __attribute__((format(printf, 1, 2))) void answer(const char *format, ...);
-/* The result, and on success the number of things[count], which was filled in. */
+/* The result, and on success the number of things[count % THINGS], which was filled in: after so many, in place of the first. */
 void answer_thing(CUresult result);
 
 /* puppet_share.c; false: it does not know the verb. */

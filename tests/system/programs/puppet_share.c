@@ -293,7 +293,7 @@ bool obey_share(const char *verb, const char *line)
     char digits[160] = "x";
     unsigned long long a = 0, b = 0;
     int fd = -1;
-    struct thing *next = &things[count], *given;
+    struct thing *next = &things[count % THINGS], *given;
     CUcontext context;
     CUmemAllocationProp memory = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                   .requestedHandleTypes = POSIX,
