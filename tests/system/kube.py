@@ -1,4 +1,5 @@
 """What a node has around gpuslice-kubelet: a kubelet that is not ours (tests/kubelet/kubelet.js), and a small API server."""
+import contextlib
 import http.server
 import json
 import os
@@ -70,22 +71,48 @@ class Kubelet:
 
 
 class Plugin:
-    """gpuslice-kubelet beside a daemon and a kubelet."""
+    """gpuslice-kubelet beside a daemon and a kubelet. Its clock is the test's, where the build has preloads."""
 
     def __init__(self, daemon, kubelet_folder, cdi, *options):
         self.daemon, self.options = daemon, [
             "--kubelet-dir", str(kubelet_folder), "--cdi-dir", str(cdi), *map(str, options)]
         self.cdi = pathlib.Path(cdi)
         self.log = daemon.folder / "kubelet.log"
+        self.clock = daemon.folder / "kubelet-clock"
+        self.seconds_later = 0
         self.process = None
 
-    def start(self, *more, **variables):
+    def start(self, *more, preload="", **variables):
+        """With another library preloaded, if one is named."""
         program = self.daemon.product.prefix / "bin" / "gpuslice-kubelet"
+        clock = self.daemon.product.build / "tests/system/preloads/later_clock.so"
+        if clock.exists():
+            variables |= {"LD_PRELOAD": f"{clock} {preload}", "LATER_CLOCK": str(self.clock)}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([program, *self.options, *map(str, more)],
                                             env={**self.daemon.environment(), **variables}, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log)
         return self
+
+    @contextlib.contextmanager
+    def hurried(self):
+        """Meanwhile twenty seconds pass for it in one. It looks at its clock once a second."""
+        is_over = threading.Event()
+
+        def pass_time():
+            while not is_over.wait(0.05):
+                self.seconds_later += 1
+                new = self.clock.with_suffix(".new")
+                new.write_text(str(self.seconds_later))
+                new.rename(self.clock)
+
+        passing = threading.Thread(target=pass_time)
+        passing.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            passing.join()
 
     def log_text(self):
         return self.log.read_text(errors="replace")

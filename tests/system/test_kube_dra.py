@@ -134,7 +134,8 @@ def test_an_api_server_that_does_not_count_capacity_is_said_and_asked_again(api,
     greet(kubelet)
     wait_for(lambda: "feature gate DRAConsumableCapacity" in plugin.log_text(), "the warning")
     api.lacks_gate = False
-    wait_for(lambda: api.slices()[0]["spec"]["devices"][0].get("allowMultipleAllocations"), "the slice as it is to be", deadline_s=40)
+    with plugin.hurried():
+        wait_for(lambda: api.slices()[0]["spec"]["devices"][0].get("allowMultipleAllocations"), "the slice as it is to be", deadline_s=40)
     wait_for(lambda: "takes now" in plugin.log_text(), "the news")
     assert plugin.log_text().count("feature gate") == 1
 
@@ -231,25 +232,27 @@ def test_an_api_server_that_comes_back_is_found(api, kubelet, plugin):
     assert plugin.log_text().count("cannot ask the API server") == 1, "it is said once"
 
 
-def test_a_gpu_that_is_gone_is_not_published_any_more(api, machine, greeted):
+def test_a_gpu_that_is_gone_is_not_published_any_more(api, machine, greeted, plugin):
     (before,) = wait_for(api.slices, "the slice")
     machine.stop()
-    wait_for(lambda: api.slices() == [], "the slice to go with the daemon", deadline_s=60)
+    with plugin.hurried():
+        wait_for(lambda: api.slices() == [], "the slice to go with the daemon", deadline_s=60)
     machine.start()
     (after,) = wait_for(api.slices, "the slice again", deadline_s=60)
     assert after["spec"]["devices"] == before["spec"]["devices"]
 
 
-def test_health_is_told_at_once_and_again(machine, greeted):
+def test_health_is_told_at_once_and_again(machine, greeted, plugin):
     def healths(said):
         return {(one["device"]["pool_name"], one["device"]["device_name"]): one["health"] for one in said["devices"]}
 
     first = greeted.event("health")
     assert healths(first) == {(NODE, name): "HEALTHY" for name in gpu_names(machine)}
     machine.stop()
-    end = greeted.event("health", deadline_s=60)
-    while set(healths(end).values()) != {"UNHEALTHY"}:
+    with plugin.hurried():
         end = greeted.event("health", deadline_s=60)
+        while set(healths(end).values()) != {"UNHEALTHY"}:
+            end = greeted.event("health", deadline_s=60)
     assert set(healths(end)) == set(healths(first))
     assert end["devices"][0]["last_updated_time"] > first["devices"][0]["last_updated_time"]
     machine.start()

@@ -89,7 +89,7 @@ def rare_timers(machine):
 
 def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine, kubelet, make_plugin, rare_timers):
     """It judges the node's pods a second later. A socket of a kubelet that is not there yet is in nobody's way."""
-    plugin = make_plugin(machine).start(LD_PRELOAD=rare_timers)
+    plugin = make_plugin(machine).start(preload=rare_timers)
     registered(kubelet)
     for _ in range(5):
         kubelet.must("restart")
@@ -99,7 +99,7 @@ def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine,
 
 def test_a_kubelet_that_starts_before_it_has_answered_is_asked_anew(machine, kubelet, make_plugin, rare_timers):
     kubelet.must("silent")
-    make_plugin(machine).start(LD_PRELOAD=rare_timers)
+    make_plugin(machine).start(preload=rare_timers)
     kubelet.event("devices")
     kubelet.must("restart", keeps_connections=True)
     registered(kubelet)
@@ -149,7 +149,8 @@ def test_plug_ins_of_other_devices_are_no_matter(machine, kubelet, plugin, make_
 def test_gpus_are_unhealthy_when_the_daemon_has_gone_for_good(machine, kubelet, plugin):
     _, devices = registered(kubelet)
     machine.kill()
-    later = kubelet.event("devices", deadline_s=40)
+    with plugin.hurried():
+        later = kubelet.event("devices", deadline_s=40)
     assert ids_of(later) == ids_of(devices)
     assert {device["health"] for device in later["devices"]} == {"Unhealthy"}
     machine.start()
@@ -280,7 +281,8 @@ def test_a_session_is_called_after_its_pod_and_ends_with_it(machine, kubelet, pl
     kubelet.must("pods", pods=[pod("other", ids[2], ids[3])])
     wait_for(lambda: {one["pod"] for one in sessions(machine)} == {"train-0", "other"}, "the other pod's name")
     # Younger sessions are left alone: their containers may not be listed yet.
-    wait_for(lambda: {one["pod"] for one in sessions(machine)} == {"other"}, "the first one's end", deadline_s=60)
+    with plugin.hurried():
+        wait_for(lambda: {one["pod"] for one in sessions(machine)} == {"other"}, "the first one's end", deadline_s=60)
     wait_for(lambda: len(list(plugin.cdi.iterdir())) == 1, "its specification to be removed")
 
 
@@ -289,7 +291,7 @@ def test_a_kubelet_that_lists_no_pods_costs_none_its_session(machine, kubelet, m
     api = ApiServer(tmp_path)
     path = "/api/v1/namespaces/team/pods/train-0"
     api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Running"}})
-    make_plugin(machine, "--node", "here", *api.options).start()
+    plugin = make_plugin(machine, "--node", "here", *api.options).start()
     _, devices = registered(kubelet)
     (first, *_) = ids_of(devices)
     allocate(kubelet, first)
@@ -297,10 +299,12 @@ def test_a_kubelet_that_lists_no_pods_costs_none_its_session(machine, kubelet, m
     wait_for(lambda: [one["pod"] for one in sessions(machine)] == ["train-0"], "the pod's name")
     kubelet.must("pods", pods=[])
     asked = api.requests.count(("GET", path))
-    wait_for(lambda: api.requests.count(("GET", path)) > asked + 2, "the API server to be asked for the pod", deadline_s=60)
+    with plugin.hurried():
+        wait_for(lambda: api.requests.count(("GET", path)) > asked + 2, "the API server to be asked for the pod", deadline_s=60)
     assert [one["pod"] for one in sessions(machine)] == ["train-0"]
     api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Succeeded"}})
-    wait_for(lambda: sessions(machine) == [], "the session's end", deadline_s=60)
+    with plugin.hurried():
+        wait_for(lambda: sessions(machine) == [], "the session's end", deadline_s=60)
     api.stop()
 
 
