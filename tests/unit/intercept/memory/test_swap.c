@@ -1798,7 +1798,7 @@ static void copies_between_cards_that_do_not_reach_each_other_arrive(void **stat
 
 static void no_byte_is_wrong_after_random_moves(void **state)
 {
-    enum { KEPT = 40, ROUNDS = 1500 };
+    enum { KEPT = 40, ROUNDS = 600 };
     struct {
         CUdeviceptr address;
         uint64_t bytes;
