@@ -13,7 +13,7 @@ ANSWERS_S = 30
 # What a pool keeps for later goes when the program's memory leaves, so it is no part of the program's answers.
 KEPT = re.compile(r" kept=\d+")
 
-ALL = bool(os.environ.get("GPUSLICE_TEST_FRAMEWORKS"))
+ALL = bool(os.environ.get("GPUSLICE_TEST_ALL"))
 WANTED_MIB = 64 if ALL else 48
 # What a program says that it holds, by why that does not leave the card (src/wire/stays.def). "memory" leaves, "pinned" is the host's.
 STAYS = {"exported": "exported", "pooled": "pool", "bound": "bound", "graph": "graph"}
@@ -29,6 +29,7 @@ class Row(NamedTuple):
     tool_bytes: int = 0  # of the injected tool's own
     stays: bool = False  # some of its memory does for a while
     fabric: bool = False  # it tries FABRIC, and goes on where that is refused
+    like: str = ""  # another row, of which it is a variant: both run with GPUSLICE_TEST_ALL alone
     pools: bool = False  # of the driver's: where memory can leave they take whole blocks of 2 MiB, on the exact card not
     environment: dict = {}
 
@@ -39,25 +40,25 @@ class Row(NamedTuple):
 
 ROWS = {
     "torch-native": Row("torch_native_12"),
-    "torch-native-13": Row("torch_native_13"),
-    "torch-expandable": Row("torch_expandable", fabric=True),
+    "torch-native-13": Row("torch_native_13", like="torch-under-a-tool"),
+    "torch-expandable": Row("torch_expandable", like="torch-expandable-ipc", fabric=True),
     "torch-expandable-ipc": Row("torch_expandable", "share", stays=True, fabric=True),
     "torch-graphs": Row("torch_graphs_12", room=2.25),
     "torch-async": Row("torch_async", stays=True, pools=True),
     "torch-ipc": Row("torch_ipc_12", stays=True),
     "torch-pinned": Row("pinned", "torch"),
-    "torch-pinned-registered": Row("pinned", "register"),
+    "torch-pinned-registered": Row("pinned", "register", like="torch-pinned"),
     "torch-under-a-tool": Row("torch_native_13", injected="tool.so", tool_bytes=2 * MIB),
     "deepspeed-pinned": Row("pinned", "deepspeed"),
-    "vllm-sleep-1": Row("vllm_sleep", "1", fabric=True),
+    "vllm-sleep-1": Row("vllm_sleep", "1", like="vllm-sleep-2", fabric=True),
     "vllm-sleep-2": Row("vllm_sleep", "2", fabric=True),
-    "memory-saver": Row("memory_saver_12", preload="memory_saver_preload.so"),
+    "memory-saver": Row("memory_saver_12", like="memory-saver-backup", preload="memory_saver_preload.so"),
     "memory-saver-backup": Row("memory_saver_13", preload="memory_saver_preload.so", environment={"SAVER_BACKUP": "1"}),
     "pool-ipc": Row("pool_ipc", stays=True),
     "rmm-pool": Row("rmm_pool"),
     "rmm-arena": Row("rmm_arena", room=2.5),
     "rmm-async": Row("rmm_async", pools=True),
-    "rmm-async-fd": Row("rmm_async", "fd", pools=True),
+    "rmm-async-fd": Row("rmm_async", "fd", like="rmm-async", pools=True),
     "rmm-async-fabric": Row("rmm_async", "fabric", pools=True),
     "xla-bfc": Row("xla_bfc"),
     "xla-vmm": Row("xla_vmm"),

@@ -2,8 +2,9 @@
 quota, suspended in the middle, and by turns with another program that does not fit beside it. Contents are right, what can leave
 has left while it is away, nothing is left behind, and the answers are those that the program gets without GPU Slice.
 
-A test run takes every row on one card each, in sessions whose memory can leave; with GPUSLICE_TEST_FRAMEWORKS=all on all of them,
-and in sessions that stay as well."""
+A test run takes what is no variant of another row (Row.like), on one card, in sessions whose memory can leave: at its quota, and
+suspended in the middle, where answers are compared as well; and by turns one row of each way in which memory leaves or stays. With
+GPUSLICE_TEST_ALL every row is run in every way, on all cards, and in sessions that stay as well."""
 import pytest
 
 import gallery
@@ -16,11 +17,13 @@ WITHOUT_IMEX = "h100-without-imex"
 CARDS = {"default": {}, "h100": H100, WITHOUT_IMEX: {**H100, "FAKECUDA_IMEX": 0}}
 
 
-def on_cards(*usual):
-    """Rows and cards."""
-    cards = [card for card in CARDS if ALL or card in usual]
-    return pytest.mark.parametrize("card,name", [(card, name) for card in cards for name, row in ROWS.items()
-                                                 if row.fabric or card != WITHOUT_IMEX])
+USUAL = [name for name, row in ROWS.items() if not row.like]
+
+
+def on_cards(usual, names=USUAL):
+    """Rows and cards: these rows on the usual card; with GPUSLICE_TEST_ALL all of both."""
+    pairs = [(card, name) for card in CARDS for name, row in ROWS.items() if row.fabric or card != WITHOUT_IMEX]
+    return pytest.mark.parametrize("card,name", [pair for pair in pairs if ALL or pair[0] == usual and pair[1] in names])
 
 
 in_sessions = pytest.mark.parametrize("oversubscribe", [True, False] if ALL else [True], ids=["swap", "stays"][:2 if ALL else 1])
@@ -87,6 +90,7 @@ def slices(make_daemon, make_card):
     return lambda card, mib, limits, **more: Slices(make_daemon(make_card(card, mib)).start(), limits, **more)
 
 
+@pytest.mark.long
 @in_sessions
 @on_cards("default")
 def test_the_answers_in_a_session_are_the_cards(slices, make_card, begin, card, name, oversubscribe):
@@ -165,9 +169,11 @@ def test_suspended_in_the_middle_what_can_leave_leaves(slices, make_card, begin,
 
 
 PARTNER = "xla-bfc"  # three quarters of the card in one piece
+# Of one heap, exported, of graphs, of a pool, mapped anew.
+TAKE_TURNS = ["torch-native", "torch-expandable-ipc", "torch-graphs", "rmm-async", "xla-vmm"]
 
 
-@on_cards("h100")
+@on_cards("h100", TAKE_TURNS)
 def test_programs_that_do_not_fit_together_take_turns(slices, make_card, begin, card, name):
     rows = {"a": name, "b": PARTNER}
     mib = ROWS[name].limit_mib

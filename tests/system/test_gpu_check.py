@@ -132,10 +132,7 @@ def outcomes(rows):
     return outcomes
 
 
-takes_minutes = pytest.mark.skipif(not os.environ.get("GPUSLICE_TEST_FIRST"), reason="set GPUSLICE_TEST_FIRST, as ./run-tests --all does")
-
-
-@takes_minutes
+@pytest.mark.long
 def test_everything_that_can_run_simulated_passes(gpu_check):
     status, rows = gpu_check.run()
     assert [row for row in rows.values() if row["outcome"] == "failed"] == []
@@ -399,7 +396,7 @@ def test_first_goes_in_its_own_order_and_writes_after_each_check(gpu_check, reap
     assert gpu_check.left() == NOTHING
 
 
-@takes_minutes
+@pytest.mark.long
 @pytest.mark.parametrize("device", ["default", "h100"])
 def test_first_ends_within_its_time(gpu_check, device):
     out = gpu_check.folder / "out.json"

@@ -1,6 +1,5 @@
 """Programs that do not keep the GPU busy all the time, under shares: beside the same programs without GPU Slice, at about the
 same time. What each got is the simulated GPU's own account."""
-import os
 import pathlib
 import re
 import subprocess
@@ -11,11 +10,14 @@ from workers import Clock, Load
 
 pytestmark = pytest.mark.usefixtures("before_others")
 
-SETTLE_MS, WINDOW_MS = 1500, 3000
+SETTLE_MS, WINDOW_MS = 1000, 2000
 TRIES = 4  # the CPUs are shared with other tests, and a program that is not run submits nothing
 BACKLOG = ("kernel=400", "ahead=20")
-# Of what takes twice as long, because it is compared with the same without GPU Slice: all kinds, or one of each.
-KINDS = None if os.environ.get("GPUSLICE_TEST_LOADS") else 1
+
+
+def further(*cases):
+    """Of a kind that a first case shows already."""
+    return [pytest.param(*case, marks=pytest.mark.long) for case in cases]
 
 
 def side_by_side(daemon, reap):
@@ -67,7 +69,7 @@ def together_on_h100(h100_daemon, reap):
     return side_by_side(h100_daemon, reap)
 
 
-@pytest.fixture(params=["0", "1"], ids=["events-at-once", "events-wait"])
+@pytest.fixture(params=["0", *further(["1"])], ids=["events-at-once", "events-wait"])
 def together_anyhow(make_daemon, make_gpu, reap, request):
     """Whether an event on an idle stream is reached at once, or waits for the GPU as calls do."""
     return side_by_side(make_daemon(make_gpu(FAKECUDA_EVENT_WAITS=request.param)).start(), reap)
@@ -102,6 +104,7 @@ def test_a_program_that_needs_less_than_its_maximum_is_not_slowed(together):
     holds(try_once)
 
 
+@pytest.mark.long
 def test_short_kernels_are_charged_for_themselves_where_calls_cost_more(together_on_h100):
     """On a card most of the time in which such a call is before the GPU is its way there and back."""
     for _ in range(2):
@@ -111,7 +114,7 @@ def test_short_kernels_are_charged_for_themselves_where_calls_cost_more(together
     pytest.fail(f"{results}")
 
 
-@pytest.mark.parametrize("more", [(), ("back",), ("copy=64",)], ids=["waits", "copies-back", "copies"])
+@pytest.mark.parametrize("more", [("back",), *further([()], [("copy=64",)])], ids=["copies-back", "waits", "copies"])
 def test_calls_that_differ_by_their_place_are_charged_for_what_they_use(together, more):
     """Who measures the first calls of bursts, or those in the middle, takes the others to be like them."""
     def try_once():
@@ -120,7 +123,8 @@ def test_calls_that_differ_by_their_place_are_charged_for_what_they_use(together
     holds(try_once)
 
 
-@pytest.mark.parametrize("words", [("kernel=5", "burst=100", "gap=200"), ("kernel=10", "graph=20", "gap=300")], ids=["launches", "graphs"])
+@pytest.mark.parametrize("words", [("kernel=5", "burst=100", "gap=200"), *further([("kernel=10", "graph=20", "gap=300")])],
+                         ids=["launches", "graphs"])
 def test_what_takes_as_long_to_hand_over_is_charged_for_what_it_uses(together_on_h100, words):
     """The GPU is hardly behind the thread, so marks are reached before the next one is recorded."""
     def try_once():
@@ -138,6 +142,7 @@ def test_bursts_beside_a_backlog_are_charged_for_what_they_use_where_the_gpu_tak
     holds(try_once)
 
 
+@pytest.mark.long
 def test_calls_that_differ_are_not_charged_for_the_time_of_switching(together_on_h100):
     """What the GPU has begun with tells that, where events wait for the GPU as calls do; else they are charged a quarter too much."""
     def try_once():
@@ -146,11 +151,13 @@ def test_calls_that_differ_are_not_charged_for_the_time_of_switching(together_on
     holds(try_once)
 
 
-SIDE_BY_SIDE = pytest.mark.parametrize("words", [("kernel=200", "burst=3", "threads=2", "gap=900"),
-                                                 ("kernel=50", "burst=10", "threads=4", "gap=3000"),
-                                                 ("kernel=20", "burst=10", "joined", "gap=500")], ids=["two", "four", "joined"])
+SIDE_BY_SIDE = pytest.mark.parametrize("words", [("kernel=20", "burst=10", "joined", "gap=500"),
+                                                 *further([("kernel=200", "burst=3", "threads=2", "gap=900")],
+                                                          [("kernel=50", "burst=10", "threads=4", "gap=3000")])],
+                                       ids=["joined", "two", "four"])
 
 
+@pytest.mark.long
 @SIDE_BY_SIDE
 def test_streams_side_by_side_are_charged_for_what_they_use(together, words):
     """What they do at the same time counts once, also where the program waits for one of them only."""
@@ -169,6 +176,7 @@ def test_streams_side_by_side_are_charged_for_what_they_use_beside_a_backlog(tog
     holds(try_once)
 
 
+@pytest.mark.long
 def test_short_kernels_of_several_threads_are_charged_for_what_they_use_in_turns(together):
     """They begin a turn all at once, and are at the same time less often later."""
     def try_once():
@@ -184,6 +192,7 @@ def test_copies_that_nobody_waits_for_are_not_charged(together):
     holds(try_once)
 
 
+@pytest.mark.long
 def test_a_guest_beside_one_that_its_maximum_stops_is_charged_for_what_it_uses(together):
     """Each time that the other's gate is closed, the agent remembers what calls took while it was open."""
     def try_once():
@@ -192,6 +201,7 @@ def test_a_guest_beside_one_that_its_maximum_stops_is_charged_for_what_it_uses(t
     holds(try_once)
 
 
+@pytest.mark.long
 def test_an_answer_word_by_word_is_charged_for_what_it_uses(together):
     """More than a quarter of its time are the long kernels of one burst in a hundred."""
     def try_once():
@@ -229,6 +239,7 @@ def test_short_bursts_do_not_wake_the_agent(daemon, reap):
     assert agent_sleeps(load.process.pid) - before < bursts / 10
 
 
+@pytest.mark.long
 def test_threads_side_by_side_do_not_wake_the_agent(daemon, reap):
     """Marks tell when each of them had work, so nobody looks at them beside."""
     program = daemon.product.program("load")
@@ -256,6 +267,7 @@ def test_a_change_of_turns_wakes_agents_a_few_times(h100_daemon, reap):
     assert (sleeps - sleeps_before) / (turns - turns_before) < 27
 
 
+@pytest.mark.long
 def test_short_gaps_within_a_burst_do_not_wake_the_agent(daemon, reap):
     """A program with neighbours of a lower priority tells when it rests. Its gaps are shorter than a rest, so nobody is to be told
     of them."""
@@ -278,13 +290,14 @@ def test_a_maximum_holds_for_a_program_with_gaps(together):
     holds(try_once)
 
 
+@pytest.mark.long
 def test_a_maximum_holds_for_calls_that_differ_beside_a_light_program(together):
     tailed, _ = together([("kernel=20-8000", "gap=500"), ("kernel=400", "gap=1000")], compute("0%..25%", "50%..100%"))
     assert tailed["gpu"] < 26 + 100 * (50 + 20) / WINDOW_MS, f"a point, and what was saved up: {tailed}"
 
 
-@pytest.mark.parametrize("words", [("kernel=100", "gap=100"), ("kernel=20", "gap=20"), ("kernel=300", "gap=300")][:KINDS],
-                         ids=["100us", "20us", "300us"][:KINDS])
+@pytest.mark.parametrize("words", [("kernel=100", "gap=100"), *further([("kernel=20", "gap=20")], [("kernel=300", "gap=300")])],
+                         ids=["100us", "20us", "300us"])
 def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words):
     def try_once():
         without = sum(load["gpu"] for load in together([words] * 2))
@@ -293,7 +306,8 @@ def test_a_pair_of_light_programs_does_as_much_as_without_shares(together, words
     holds(try_once)
 
 
-@pytest.mark.parametrize("kernel", ["kernel=2", "kernel=5"][:KINDS])
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", ["kernel=2", "kernel=5"])
 def test_a_pair_of_launch_bound_programs_does_as_much_as_without_shares_where_calls_cost_more(together_on_h100, kernel):
     """Few of their calls are measured, and one that waited for the other's slice, as the first of a burst does, says little of
     how long the others did."""
@@ -317,7 +331,7 @@ def test_periodic_bursts_beside_a_backlog_are_as_soon_done_as_without_shares(tog
     holds(try_once)
 
 
-@pytest.mark.parametrize("kernel, gap, minimum", [("kernel=80", "gap=120", 50), ("kernel=25", "gap=60", 20)][:KINDS])
+@pytest.mark.parametrize("kernel, gap, minimum", [("kernel=80", "gap=120", 50), *further(("kernel=25", "gap=60", 20))])
 def test_short_kernels_beside_a_backlog_get_their_minimum(together_anyhow, kernel, gap, minimum):
     """A short one in each slice would be an eighth of their speed alone. Where events wait for slices, all wait alike for theirs."""
     shares = compute(f"{minimum}%..100%", f"{100 - minimum}%..100%")

@@ -1,5 +1,5 @@
-"""Nothing that a tenant does takes more than 5 ms of the daemon's loop: make_daemon() looks at that after every test, and here
-are requests about what tenants made long."""
+"""Nothing that a tenant does takes more than 5 ms of the daemon's loop: make_daemon() looks at that after every test of
+./run-tests --all, and here are requests about what tenants made long."""
 import contextlib
 import os
 import pathlib
@@ -66,6 +66,7 @@ def test_a_session_of_many_processes_is_answered_in_pieces(make_daemon, make_gpu
     wait_for(lambda: not daemon.session("bigger")["processes"], "the processes to be gone", 60)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to ask for many users")
 def test_a_long_queue_of_many_users_holds_nobody_up(make_daemon, make_gpu):
     daemon = make_daemon(gpu=make_gpu(FAKECUDA_TOTAL_MEM=GIB)).start()

@@ -2,7 +2,8 @@
 daemon, is stopped or killed at each step of that (preloads/steps.c): the others go on, whoever lives has every byte, and nothing of
 the dead is left.
 
-A run stops everyone at each step and kills at a few; GPUSLICE_TEST_STEPS=all kills at each, as ./run-tests --all does."""
+A run stops everyone at each step and kills at a few; GPUSLICE_TEST_STEPS=all kills at each, as ./run-tests --all does. The process
+and the daemon have each step of a move among "suspend" and "come for another"; the other moves are for ./run-tests --all."""
 import mmap
 import os
 import signal
@@ -236,7 +237,11 @@ def some_of(count):
     return sorted({1 + number * (count - 1) // max(kills - 1, 1) for number in range(kills)})
 
 
-@pytest.mark.parametrize("kind", MOVES)
+OF_EACH_MOVE = pytest.mark.parametrize("kind", [
+    kind if kind in ("suspend", "come for another") else pytest.param(kind, marks=pytest.mark.long) for kind in MOVES])
+
+
+@OF_EACH_MOVE
 def test_a_process_is_stopped_and_killed_at_each_step(world, kind):
     move = MOVES[kind](world)
     count = stop_at_each(world, move, "gpuslice-agent", lambda: world.movables["x"].process)
@@ -256,7 +261,7 @@ def test_a_process_is_stopped_and_killed_at_each_step(world, kind):
     world.end()
 
 
-@pytest.mark.parametrize("kind", MOVES)
+@OF_EACH_MOVE
 def test_the_daemon_is_stopped_and_killed_at_each_step(world, kind):
     move = MOVES[kind](world)
     count = stop_at_each(world, move, "gpusliced", lambda: world.daemon.process)

@@ -444,6 +444,7 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     other.end()
 
 
+@pytest.mark.long
 def test_who_is_stopped_while_it_is_to_leave_keeps_nobody_waiting_whom_others_can_help(narrow, reap):
     stopped, idle, asks = (run_movable(narrow, reap, count, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "350MiB")
                            for name, count in (("stopped", 20), ("idle", 20), ("asks", 1)))
@@ -457,6 +458,7 @@ def test_who_is_stopped_while_it_is_to_leave_keeps_nobody_waiting_whom_others_ca
         movable.end()
 
 
+@pytest.mark.long
 def test_host_memory_that_is_not_needed_any_more_goes_back(daemon, start):
     """After a while; what the session has left still leaves and comes back."""
     movable = start(10, MIB, "--name", "a", "--memory", "700MiB")
@@ -523,13 +525,14 @@ def test_sessions_that_do_not_fit_together_take_turns(narrow, reap):
         movable.end()
 
 
-@pytest.mark.parametrize("options", [["--compute", "10%..40%", "--priority", "low"], ["--compute", "50%"]])
+@pytest.mark.parametrize("options", [["--compute", "10%..40%", "--priority", "low"],
+                                     pytest.param(["--compute", "50%"], marks=pytest.mark.long)])
 def test_sessions_that_do_not_fit_together_work_in_their_turns_where_shares_count(make_daemon, make_gpu, product, reap, options):
     """Who waits for the GPU's time has work, and keeps its memory until it has had its turn."""
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=160 * MIB)).start()
     daemon.cli("scheduler", "--quantum", "1s")
-    processes = [reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "350MiB", *options, "--",
-                                   product.program("movable"), "50", str(10 * MIB))) for name in "ab"]
+    processes = [reap(daemon.spawn("run", "--name", name, "--oversubscribe", "--memory", "150MiB", *options, "--",
+                                   product.program("movable"), "20", str(10 * MIB))) for name in "ab"]
     checks = [0, 0]
 
     def work_without_end(number):
@@ -556,8 +559,8 @@ def test_more_than_half_of_the_card_waits_for_room_at_once(narrow, reap):
         movable.end()
 
 
-@pytest.mark.parametrize("context_mib, command", [(60, None), (10, f"async {120 * MIB}"), (10, f"graph {120 * MIB} 0"),
-                                                  (10, f"graph {120 * MIB} 2")])
+@pytest.mark.parametrize("context_mib, command", [(60, None), (10, f"graph {120 * MIB} 2"), *(
+    pytest.param(10, command, marks=pytest.mark.long) for command in (f"async {120 * MIB}", f"graph {120 * MIB} 0"))])
 def test_whatever_a_program_needs_waits_for_room(make_daemon, make_gpu, product, reap, context_mib, command):
     """On a card that is full, a program's first context, pools, and graphs with memory of their own, launched or uploaded, make others
     leave, as its allocations do."""
@@ -593,7 +596,7 @@ def test_a_context_waits_for_as_much_room_as_it_takes(make_daemon, make_gpu, sta
     movable.end()
 
 
-@pytest.mark.parametrize("is_lazy", [0, 1], ids=["at once", "by the first launch"])
+@pytest.mark.parametrize("is_lazy", [1, pytest.param(0, marks=pytest.mark.long)], ids=["by the first launch", "at once"])
 def test_code_waits_for_room(make_daemon, make_gpu, product, reap, is_lazy):
     """A module's code takes memory when it is loaded, or at the first launch of something of it. Nobody knows how much."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
@@ -707,14 +710,14 @@ def test_programs_wait_in_line_for_what_others_have_who_cannot_leave(daemon, sta
     # Who waits for each other's memory would wait for ever: the last one to ask is refused.
     assert waits_too.ask(f"alloc {300 * MIB}").split()[0] == "0"
     waiting.send(f"alloc {400 * MIB}")
-    assert not waiting.has_answered(2)
+    wait_for(lambda: daemon.session("waiting")["waits_for"] == "room", "it to wait")
     assert waits_too.ask(f"alloc {400 * MIB}") == OUT_OF_MEMORY
     assert not waiting.has_answered(0)
     waits_too.process.kill()
     assert waiting.read().split()[0] == "0"
 
 
-@pytest.mark.parametrize("command", [f"array {64 * MIB}", "context 0"])
+@pytest.mark.parametrize("command", [f"array {64 * MIB}", pytest.param("context 0", marks=pytest.mark.long)])
 def test_what_needs_the_card_waits_for_the_memory_to_come_back(make_daemon, make_gpu, start_puppet, reap, command):
     """A program whose memory is away asks for something that does not move, on a card that another session fills with its work."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, FAKECUDA_CONTEXT_BYTES=40 * MIB, **WORKS)).start()
@@ -884,7 +887,7 @@ def test_those_that_leave_in_part_take_turns_with_the_rest(narrow, start_puppet)
 
 def test_what_a_process_says_takes_no_room_from_others(make_daemon, make_gpu, reap):
     """Of its memory, and in its ledger: more than any card or machine has."""
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=GIB)).start()
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
     daemon.cli("create", "--name", "liar", "--memory", "64MiB", "--oversubscribe", "--host-memory", "64MiB")
     session = daemon.session("liar")["session_id"]
     client = attach_client.Client(daemon.attach_socket).attach(session)
@@ -894,11 +897,11 @@ def test_what_a_process_says_takes_no_room_from_others(make_daemon, make_gpu, re
     wait_for(lambda: daemon.session("liar")["movable_bytes"], "the daemon to have heard that")
     refused = daemon.cli("suspend", "liar", check=False, timeout=10)
     assert refused.returncode == 1 and "host memory" in refused.stderr
-    holds, asks = [run_movable(daemon, reap, 4, MIB, "--name", name, "--oversubscribe", "--memory", "900MiB") for name in ("holds", "asks")]
+    holds, asks = [run_movable(daemon, reap, 4, MIB, "--name", name, "--oversubscribe", "--memory", "350MiB") for name in ("holds", "asks")]
     for movable in (holds, asks):
-        movable.send(f"alloc {600 * MIB}")
+        movable.send(f"alloc {240 * MIB}")
         assert movable.has_answered(20) and movable.read() == "allocated"
-    wait_until_away(daemon, "holds", 600 * MIB)
+    wait_until_away(daemon, "holds", 240 * MIB)
     suspend(daemon, "asks")
     resume(daemon, "asks")
     assert holds.ask("check") == "good" and asks.ask("check") == "good"
@@ -934,10 +937,14 @@ def test_who_waits_for_room_waits_for_the_next_daemon(daemon, start_puppet):
     assert waiting.read().split()[0] == "0"
 
 
-def work_on(movable, milliseconds):
-    """It works for so long, and is known to when this returns: an agent whose program has rested looks once a second."""
-    movable.send(f"work 1500\nwork {milliseconds}")
+@contextlib.contextmanager
+def working(movable):
+    """Meanwhile it works, and is known to: an agent whose program has rested looks once a second."""
+    movable.send("work 1500\ntoil")
     assert movable.read().startswith("worked")
+    yield
+    movable.send("touch")
+    assert movable.read().startswith("worked") and movable.read() == "touched"
 
 
 def scheduler(daemon):
@@ -988,12 +995,11 @@ def test_the_next_in_line_comes_ahead_into_free_room(narrow, reap):
     daemon = narrow
     daemon.cli("scheduler", "--quantum", "60s")
     movables = [run_movable(daemon, reap, 40, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "390MiB") for name in "ab"]
-    work_on(movables[1], 2500)
-    movables[0].send("check")
-    wait_for(lambda: max(left_in_turns(daemon, "a"), default=0) >= 100 * MIB, "a to have left")
-    ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
-    assert ahead["residency"] == "away" and ahead["evicted_bytes"] > 0 and free_bytes(daemon) >= 0
-    assert movables[1].read().startswith("worked")
+    with working(movables[1]):
+        movables[0].send("check")
+        wait_for(lambda: max(left_in_turns(daemon, "a"), default=0) >= 100 * MIB, "a to have left")
+        ahead = wait_for(lambda: (now := daemon.session("a"))["movable_bytes"] > 64 * MIB and now, "some of a to come")
+        assert ahead["residency"] == "away" and ahead["evicted_bytes"] > 0 and free_bytes(daemon) >= 0
     assert movables[1].ask(f"alloc {130 * MIB}") == "allocated"  # what came ahead makes room
     assert movables[1].ask("check") == "good"
     assert movables[0].read() == "good"  # b has no work any more
@@ -1002,6 +1008,7 @@ def test_the_next_in_line_comes_ahead_into_free_room(narrow, reap):
         movable.end()
 
 
+@pytest.mark.long
 def test_a_turn_begins_with_the_work(narrow, reap):
     """Who was on the card without work for long, and nobody wanted its room, has all of its turn before it when it works again."""
     daemon = narrow
@@ -1035,13 +1042,12 @@ def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product
     one = begin("one", 0)
     wait_until_away(daemon, "both", 300 * MIB)
     on_each = [gpu["used_bytes"] for gpu in daemon.session("both")["gpus"]]
-    work_on(one, 4000)
-    for movable in both:
-        movable.send("check")
-    ahead = wait_for(lambda: (now := daemon.session("both"))["movable_bytes"] > 0.9 * on_each[1] and now, "what is of GPU 1 to come")
-    assert ahead["residency"] == "away" and ahead["waits_for"] == "room" and ahead["evicted_bytes"] > on_each[0] / 2
-    assert daemon.session("one")["residency"] == "resident" and not both[0].has_answered(0) and not both[1].has_answered(0)
-    assert one.read().startswith("worked")
+    with working(one):
+        for movable in both:
+            movable.send("check")
+        ahead = wait_for(lambda: (now := daemon.session("both"))["movable_bytes"] > 0.9 * on_each[1] and now, "what is of GPU 1 to come")
+        assert ahead["residency"] == "away" and ahead["waits_for"] == "room" and ahead["evicted_bytes"] > on_each[0] / 2
+        assert daemon.session("one")["residency"] == "resident" and not both[0].has_answered(0) and not both[1].has_answered(0)
     assert [movable.read() for movable in both] == ["good"] * 2
     for movable in (one, *both):
         assert movable.ask("check") == "good"
@@ -1058,13 +1064,12 @@ def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, 
             for name, more in (("a", []), ("b", ["--host-memory", bound]))]
     wait_until_away(daemon, "a", 100 * MIB)
     assert daemon.session("b")["host_memory_bytes"] == 0
-    work_on(b, 4000)
-    a.send("check")
-    made = wait_for(lambda: (now := daemon.session("b"))["host_memory_bytes"] >= made_bytes and now["residency"] == "resident" and now,
-                    "host memory of b, which stays")
-    assert made["movable_bytes"] and not made["evicted_bytes"]
-    assert not any("failed" in kind or kind == "session.suspended" for kind, _ in events(daemon, made))
-    assert b.read().startswith("worked")
+    with working(b):
+        a.send("check")
+        made = wait_for(lambda: (now := daemon.session("b"))["host_memory_bytes"] >= made_bytes and now["residency"] == "resident" and now,
+                        "host memory of b, which stays")
+        assert made["movable_bytes"] and not made["evicted_bytes"]
+        assert not any("failed" in kind or kind == "session.suspended" for kind, _ in events(daemon, made))
     if bound == "100MiB":
         wait_for(lambda: any(f"may have {bound}" in message for _, message in events(daemon, made)), "b to be told that it cannot leave")
     else:
@@ -1075,12 +1080,12 @@ def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, 
     a.end()
 
 
-@pytest.mark.parametrize("count, most, large", [(40, 10 * MIB, 0), (4, MIB, 200 * MIB)])
+@pytest.mark.parametrize("count, most, large", [(20, 10 * MIB, 0), pytest.param(4, MIB, 100 * MIB, marks=pytest.mark.long)])
 def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap, count, most, large):
     """Both ways of the link are in use: the second half of one still leaves when the first half of the other has come; of one large
     allocation too."""
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.2)).start()
-    movables = [run_movable(daemon, reap, count, most, "--name", name, "--oversubscribe", "--memory", "300MiB") for name in "ab"]
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=160 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.1)).start()
+    movables = [run_movable(daemon, reap, count, most, "--name", name, "--oversubscribe", "--memory", "150MiB") for name in "ab"]
     for movable in movables if large else []:
         assert movable.ask(f"alloc {large}") == "allocated" and movable.ask("fill 2") == "filled"
     whole = {name: sum(daemon.session(name)[key] for key in ("movable_bytes", "evicted_bytes")) for name in "ab"}
@@ -1094,15 +1099,15 @@ def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap, cou
 
 def test_nobody_is_refused_the_room_of_who_comes_back_at_that_moment(make_daemon, make_gpu, reap):
     """What takes more than a second and a half to come can leave again when it is there, for who asked meanwhile."""
-    daemon = make_daemon(make_gpu(FAKECUDA_LINK_GBPS="0.3")).start()
-    asks = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "asks", "--memory", "980MiB")
-    comes = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "comes", "--memory", "800MiB")
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=512 * MIB, FAKECUDA_LINK_GBPS="0.15")).start()
+    asks = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "asks", "--memory", "490MiB")
+    comes = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "comes", "--memory", "400MiB")
     for _ in range(7):
-        assert comes.ask(f"alloc {100 * MIB}") == "allocated"
+        assert comes.ask(f"alloc {50 * MIB}") == "allocated"
     suspend(daemon, "comes")
     daemon.cli("resume", "comes", "--no-wait")
-    wait_for(lambda: daemon.session("comes")["movable_bytes"] > 64 * MIB, "some of it to come")
-    assert asks.ask(f"alloc {960 * MIB}") == "allocated", asks.process.stderr.read()
+    wait_for(lambda: daemon.session("comes")["movable_bytes"] > 32 * MIB, "some of it to come")
+    assert asks.ask(f"alloc {480 * MIB}") == "allocated", asks.process.stderr.read()
     for movable in (comes, asks):
         movable.end()
 
@@ -1110,11 +1115,11 @@ def test_nobody_is_refused_the_room_of_who_comes_back_at_that_moment(make_daemon
 def test_what_cannot_come_in_parts_is_not_asked_for_again_and_again(make_daemon, make_gpu, reap):
     """There is room for some of physical memory that the program made in one, which comes as a whole: its process is told to bring
     that piece once."""
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.08)).start()
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=160 * MIB, FAKECUDA_CONTEXT_BYTES=0, FAKECUDA_LINK_GBPS=0.08)).start()
     movables = []
     for name in "ab":
-        movables.append(run_movable(daemon, reap, 1, 4096, "--name", name, "--oversubscribe", "--memory", "300MiB"))
-        assert movables[-1].ask(f"create {200 * MIB}") == "created"
+        movables.append(run_movable(daemon, reap, 1, 4096, "--name", name, "--oversubscribe", "--memory", "150MiB"))
+        assert movables[-1].ask(f"create {100 * MIB}") == "created"
     assert daemon.session("a")["residency"] == "away"
     daemon.cli("resume", "a")
     assert movables[0].ask("check") == "good" and daemon.session("b")["residency"] == "away"
@@ -1133,10 +1138,13 @@ def test_with_anti_thrash_one_works_at_a_time(make_daemon, make_gpu, reap):
     assert not any("suspended" in kind for name in "ab" for kind, _ in events(daemon, daemon.session(name)))
     daemon.cli("scheduler", "--anti-thrash", "on")
     for movable in movables:
-        movable.send("work 3000")
+        movable.send("toil")
     wait_for(lambda: any(session["residency"] == "away" and session["movable_bytes"] and not session["evicted_bytes"]
                          for session in map(daemon.session, "ab")), "one of them to wait, with its memory there already")
+    for movable in movables:
+        movable.send("touch")
     assert [movable.read()[:6] for movable in movables] == ["worked"] * 2
+    assert [movable.read() for movable in movables] == ["touched"] * 2
     for movable in movables:
         assert movable.ask("check") == "good"
         movable.end()
@@ -1215,5 +1223,6 @@ def chaos(daemon, start, seconds, seed):
     assert gpus[0]["free_bytes"] == gpus[0]["total_bytes"]
 
 
+@pytest.mark.long
 def test_no_byte_is_lost_whatever_is_killed_or_stopped(daemon, start):
     chaos(daemon, start, 4, seed=1)

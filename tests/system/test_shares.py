@@ -72,12 +72,15 @@ def assert_split(clock, workers, targets, window_ms=WINDOW_MS, least=90, within=
     pytest.fail(f"expected {targets}, got (and without us): {seen}")
 
 
+# All of these are among the four sessions below.
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("50",), ("20000",), ("500", "streams=4"), ("50", "graph=20")],
                          ids=["small_kernels", "long_kernels", "streams", "graphs"])
 def test_two_sessions_get_their_shares(daemon, clock, reap, words):
     assert_split(clock, [Worker(daemon, reap, "50%..100%", *words) for _ in range(2)], (50, 50))
 
 
+@pytest.mark.long
 def test_unequal_shares_are_kept(daemon, clock, reap):
     workers = [Worker(daemon, reap, f"{target}%..100%", "500") for target in (90, 10)]
     assert_split(clock, workers, (90, 10))
@@ -158,12 +161,11 @@ def test_a_session_gets_what_an_ended_holder_leaves(daemon, clock, reap):
 def test_a_stopped_holder_holds_nobody_up(daemon, clock, reap):
     stopped, left = workers = [Worker(daemon, reap, "50%..100%", "500") for _ in range(2)]
     together(clock, workers, 500)
-    for _ in range(3):
-        stopped.begin(2000)
-        os.kill(stopped.process.pid, signal.SIGSTOP)
-        assert_split(clock, [left], [100], 2000, least=80)  # a lease has a grace before it moves on
-        os.kill(stopped.process.pid, signal.SIGCONT)
-        stopped.end()
+    stopped.begin(2000)
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    assert_split(clock, [left], [100], 2000, least=80)  # a lease has a grace before it moves on
+    os.kill(stopped.process.pid, signal.SIGCONT)
+    stopped.end()
     assert_split(clock, workers, (50, 50), 3000)
 
 
