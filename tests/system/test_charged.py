@@ -113,7 +113,7 @@ def test_what_a_descriptor_keeps_stays_charged_until_the_card_shows_it_gone(make
 # --- What the driver sizes ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("device", ["default", "h100"])
-@pytest.mark.parametrize("way, size", [("volume", 16384), ("module", 40 * MIB), ("module", 1000 * MIB)])
+@pytest.mark.parametrize("way, size", [("volume", 16384), ("module", 40 * MIB), pytest.param("module", 1000 * MIB, marks=pytest.mark.long)])
 def test_what_the_driver_sizes_is_refused_where_it_does_not_fit(make_daemon, make_gpu, take, device, way, size):
     daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, way, size, 2048, total=8192 * MIB)
     assert taker.result()[0] == 2

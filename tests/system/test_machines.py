@@ -192,7 +192,7 @@ def test_a_gpus_memory_does_not_count_as_the_hosts(begin, take, tmp_path):
 # --- An NVML that hangs --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calls", [9, 20], ids=["at-the-first-sample", "later"])
+@pytest.mark.parametrize("calls", [9, pytest.param(20, marks=pytest.mark.long)], ids=["at-the-first-sample", "later"])
 def test_the_daemon_goes_on_where_nvml_hangs_for_good(begin, take, calls):
     """Its programs have an NVML that works, or have none."""
     daemon = begin({}, FAKECUDA_NVML_HANGS=calls)

@@ -253,6 +253,7 @@ def test_kill_ends_the_programs_and_then_the_session(daemon, product, reap):
     daemon.cli("release", "--kill", "train")  # nobody in it
 
 
+@pytest.mark.long
 def test_a_program_that_ignores_sigterm_is_killed(daemon, product, reap):
     program = reap(daemon.spawn("run", "--name", "deaf", "sh", "-c", 'trap "" TERM; exec "$0"',
                                 product.program("target_app"),
@@ -323,6 +324,7 @@ def test_a_ttl_that_is_over_before_a_daemon_is_back_ends_programs_too(daemon, pr
     wait_for(lambda: used(daemon, "ends") is None, "the session's end")
 
 
+@pytest.mark.long
 def test_what_ignores_the_end_of_its_ttl_is_killed(daemon, product, reap):
     program = reap(daemon.spawn("run", "--name", "deaf", "--ttl-action", "kill", "sh", "-c", 'trap "" TERM; exec "$0"',
                                 product.program("target_app"),

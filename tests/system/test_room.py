@@ -50,7 +50,7 @@ def assert_all_have(processes, bytes_wanted):
         assert process.wait(20) == 0
 
 
-@pytest.mark.parametrize("nvml", NVML)
+@pytest.mark.parametrize("nvml", [how if how != "old" else pytest.param(how, marks=pytest.mark.long) for how in NVML])
 @pytest.mark.parametrize("card", ["h100", "t4"])
 def test_what_the_driver_keeps_is_promised_to_nobody(begin, card, nvml):
     daemon = begin(card, **NVML[nvml])
@@ -104,17 +104,18 @@ def test_what_two_sessions_were_promised_they_get(begin, reap):
 # Parts as PyTorch takes them, one that takes the rest of a card, and sizes by chance.
 @pytest.mark.parametrize("card, nvml, engine, what", [
     ("h100", "says", "swap", ("linear", 256 * MIB, 2 * MIB)),
-    ("h100", "says", "swap", ("linear", 256 * MIB, 20 * MIB)),
     ("h100", "says", "swap", ("linear", 256 * MIB, 256 * MIB)),
-    ("h100", "old", "swap", ("linear", 256 * MIB, 2 * MIB)),
     ("h100", "silent", "swap", ("physical", 256 * MIB, 20 * MIB)),
-    ("h100", "says", "swap", ("physical", 256 * MIB, 2 * MIB)),
-    ("h100", "says", "swap", ("async", 256 * MIB, 2 * MIB)),
-    ("h100", "says", "swap", ("in-turn", 256 * MIB, 12 * MIB, 7)),
     ("h100", "says", "managed", ("linear", 256 * MIB, 2 * MIB)),
     ("t4", "says", "swap", ("in-turn", 256 * MIB, 3 * MIB, 11)),
-    ("default", "says", "swap", ("in-turn", 256 * MIB, 30 * MIB, 13)),
-])
+    *(pytest.param(*case, marks=pytest.mark.long) for case in [
+        ("h100", "says", "swap", ("linear", 256 * MIB, 20 * MIB)),
+        ("h100", "old", "swap", ("linear", 256 * MIB, 2 * MIB)),
+        ("h100", "says", "swap", ("physical", 256 * MIB, 2 * MIB)),
+        ("h100", "says", "swap", ("async", 256 * MIB, 2 * MIB)),
+        ("h100", "says", "swap", ("in-turn", 256 * MIB, 12 * MIB, 7)),
+        ("default", "says", "swap", ("in-turn", 256 * MIB, 30 * MIB, 13)),
+    ])])
 def test_programs_that_do_not_fit_beside_what_the_driver_keeps_take_turns(begin, reap, card, nvml, engine, what):
     daemon = begin(card, FAKECUDA_CONTEXT_BYTES=32 * MIB, **NVML[nvml])
     # Parts of more than 1 MiB take whole extents of 2 MiB, and count so.
@@ -134,7 +135,7 @@ def test_programs_take_turns_on_a_mig_instance(make_daemon, make_gpu, reap):
                     256 * MIB)
 
 
-@pytest.mark.parametrize("part", [64 << 10, 2 * MIB, 20 * MIB, 144 * MIB])
+@pytest.mark.parametrize("part", [64 << 10, 144 * MIB, *(pytest.param(part * MIB, marks=pytest.mark.long) for part in (2, 20))])
 def test_the_driver_s_refusal_is_a_need_for_room_whatever_the_daemon_believes(begin, reap, product, part):
     """NVML does not tell what a program outside of sessions has, so by the daemon's figures there is room."""
     daemon = begin("h100", FAKECUDA_NVML_NO_FIGURES=2, FAKECUDA_CONTEXT_BYTES=0)

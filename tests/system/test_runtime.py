@@ -54,7 +54,7 @@ def test_it_needs_nothing_but_the_c_library(product, version):
     assert f"(SONAME)             Library soname: [libcudart.so.{version}]" in dynamic
 
 
-@pytest.fixture(scope="module", params=[[], ["-default-stream", "per-thread"], ["-rdc=true"]],
+@pytest.fixture(scope="module", params=[[], *(pytest.param([*words], marks=pytest.mark.long) for words in (["-default-stream", "per-thread"], ["-rdc=true"]))],
                 ids=["plain", "per-thread-default-stream", "relocatable"])
 def tour(request, tmp_path_factory):
     """examples/runtime_api.cu, built by nvcc."""

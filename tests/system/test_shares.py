@@ -13,7 +13,7 @@ from workers import Clock, Worker as AnyWorker, together
 
 pytestmark = pytest.mark.usefixtures("before_others")
 
-WINDOW_MS = 3_000
+SETTLE_MS, WINDOW_MS = 500, 3_000
 TRIES = 4  # windows; the CPUs here are shared with other tests, and who is not run cannot launch
 
 
@@ -48,7 +48,7 @@ def clock(daemon, reap):
 def to_be_had(clock, workers, window_ms):
     """What such programs get together without us, in percent."""
     others = [worker.again() for worker in workers]
-    shares = together(clock, others, window_ms)
+    shares = together(clock, others, window_ms, SETTLE_MS)
     for other in others:
         other.stop()
     return sum(shares)
@@ -59,7 +59,7 @@ def assert_split(clock, workers, targets, window_ms=WINDOW_MS, least=90, within=
     all that such programs get without us at that time. `make bench` has rows for longer windows, alone on the machine."""
     seen = []
     for _ in range(TRIES):
-        shares = together(clock, workers, window_ms)
+        shares = together(clock, workers, window_ms, SETTLE_MS)
         assert sum(shares) <= 100.01, "there is no more than all of it"
         split = [100 * share / sum(shares) for share in shares]
         is_split = split == pytest.approx(targets, abs=within)
@@ -151,7 +151,7 @@ def test_a_maximum_holds_on_an_idle_gpu(daemon, clock, reap):
 
 def test_a_session_gets_what_an_ended_holder_leaves(daemon, clock, reap):
     killed, left = workers = [Worker(daemon, reap, "50%..100%", "500") for _ in range(2)]
-    together(clock, workers, 500)
+    together(clock, workers, 500, SETTLE_MS)
     killed.begin(30_000)
     killed.process.kill()
     killed.process.wait()
@@ -160,7 +160,7 @@ def test_a_session_gets_what_an_ended_holder_leaves(daemon, clock, reap):
 
 def test_a_stopped_holder_holds_nobody_up(daemon, clock, reap):
     stopped, left = workers = [Worker(daemon, reap, "50%..100%", "500") for _ in range(2)]
-    together(clock, workers, 500)
+    together(clock, workers, 500, SETTLE_MS)
     stopped.begin(2000)
     os.kill(stopped.process.pid, signal.SIGSTOP)
     assert_split(clock, [left], [100], 2000, least=80)  # a lease has a grace before it moves on
@@ -171,18 +171,18 @@ def test_a_stopped_holder_holds_nobody_up(daemon, clock, reap):
 
 def test_without_the_daemon_gates_are_open(daemon, clock, reap):
     workers = [Worker(daemon, reap, "10%..20%", "500") for _ in range(2)]
-    together(clock, workers, 500)
+    together(clock, workers, 500, SETTLE_MS)
     daemon.kill()
     assert_split(clock, workers, (50, 50), 2000)
 
 
 def test_shares_hold_again_once_the_daemon_is_back(daemon, clock, reap):
     workers = [Worker(daemon, reap, compute, "500") for compute in ("80%..100%", "20%..100%")]
-    together(clock, workers, 500)
+    together(clock, workers, 500, SETTLE_MS)
     daemon.kill()
-    together(clock, workers, 500)
+    together(clock, workers, 500, SETTLE_MS)
     daemon.start()
-    together(clock, workers, 1000)  # within which every agent has come back
+    together(clock, workers, 1000, SETTLE_MS)  # within which every agent has come back
     assert_split(clock, workers, (80, 20), 3000)
 
 

@@ -12,13 +12,6 @@
 
 #include "cuda/driver.h"
 
-/* What the moves of a context have shown: a digest that takes longer than the copy that it may save is not worth it. */
-struct digests_worth {
-    struct pace copies;     /* of the last move out that copied something */
-    unsigned slow_moves;    /* in a row, in which digests took longer than copies of as much */
-    unsigned moves_without; /* so many moves out take no digests; then they are tried again */
-};
-
 struct swap_tools;
 struct digest;
 struct digest_part;
@@ -39,6 +32,13 @@ struct digester {
     uint32_t count;            /* of parts that wait for the next launch */
     uint64_t bytes;            /* in them */
     struct pace pace;          /* in this move */
+};
+
+/* What the moves of a context have shown: a digest that takes longer than the copy that it may save is not worth it. */
+struct digests_worth {
+    struct pace copies;     /* of the last move out that copied something */
+    unsigned slow_moves;    /* in a row, in which digests took longer than copies of as much */
+    unsigned moves_without; /* so many moves out take no digests; then they are tried again */
 };
 
 /* Load the kernel, if it is not, as far as to where it has run once. False: there are no digests, perhaps as the card has
