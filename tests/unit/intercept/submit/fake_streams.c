@@ -8,17 +8,21 @@
 
 /* --- The clock ------------------------------------------------------------------------------------- */
 
-uint64_t stands_ns;
+_Atomic uint64_t stands_ns;
+_Thread_local bool is_watched;
+atomic_uint watched_looks;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
-    if (!stands_ns)
+    uint64_t now_ns = stands_ns;
+    if (is_watched)
+        watched_looks++;
+    if (!now_ns)
         return __real_clock_gettime(clock, time);
-    *time = (struct timespec){.tv_sec = (time_t)(stands_ns / (1000 * MS)),
-                              .tv_nsec = (long)(stands_ns % (1000 * MS))};
+    *time = (struct timespec){.tv_sec = (time_t)(now_ns / (1000 * MS)), .tv_nsec = (long)(now_ns % (1000 * MS))};
     return 0;
 }
 
@@ -325,11 +329,18 @@ CUresult launch_overlapping(CUstream stream)
         NULL, NULL);
 }
 
+static uint64_t real_ns(void)
+{
+    struct timespec now;
+    __real_clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 * MS + (uint64_t)now.tv_nsec;
+}
+
 bool comes_true(bool (*condition)(void))
 {
-    uint64_t deadline_ns = monotonic_ns() + PATIENCE_NS;
+    uint64_t deadline_ns = real_ns() + PATIENCE_NS;
     while (!condition()) {
-        if (monotonic_ns() > deadline_ns)
+        if (real_ns() > deadline_ns)
             return false;
         sched_yield();
     }

@@ -26,9 +26,12 @@
 extern struct gate *gate;
 
 /* What the clock says while it stands, so that a thread that is not run for a moment takes no time; 0: it runs. */
-extern uint64_t stands_ns;
+extern _Atomic uint64_t stands_ns;
 void stop_the_clock(void);
 void let_the_clock_run(void);
+/* Threads that say so here are watched, and how often those have looked at the clock. */
+extern _Thread_local bool is_watched;
+extern atomic_uint watched_looks;
 
 extern atomic_uint calls;              /* that submit */
 extern _Atomic uint64_t put[STREAMS];  /* calls on a stream */

@@ -109,20 +109,30 @@ static atomic_uint submitted;
 static void *submit_ten(void *unused)
 {
     (void)unused;
+    is_watched = true;
     cuCtxSetCurrent(CONTEXT(1));
     for (submitted = 0; submitted < 10; submitted++)
         launch_on(STREAM(6));
     return NULL;
 }
 
-static bool two_are_submitted(void)
-{
-    return submitted >= 2;
-}
-
 static bool three_are_submitted(void)
 {
     return submitted >= 3;
+}
+
+static unsigned looks_wanted;
+static bool is_held_and_has_looked(void)
+{
+    return gate->held && watched_looks >= looks_wanted;
+}
+
+/* The thread waits behind so many calls, and has looked again since without going on. */
+static void assert_held_behind(unsigned count)
+{
+    looks_wanted = watched_looks + 10; /* for its call it looks a few times */
+    assert_true(comes_true(is_held_and_has_looked));
+    assert_int_equal(submitted, count);
 }
 
 static void pause_for(uint64_t ms)
@@ -136,29 +146,24 @@ static void a_paced_stream_has_two_pieces_before_it(void **state)
     pthread_t thread;
     (void)state;
     work_stays();
+    stop_the_clock();
     gate_open(gate, GATE_PACED);
     pthread_create(&thread, NULL, submit_ten, NULL);
-    assert_true(comes_true(two_are_submitted));
-    /* In which a thread that is not held would have submitted all. What is late by so much that the thread
-     * may have gone on tells nothing. */
-    uint64_t from_ns = monotonic_ns();
-    pause_for(40);
-    bool in_time = monotonic_ns() - from_ns < 90 * MS;
-    assert_true(submitted == 2 || !in_time);
+    assert_held_behind(2);
+    stands_ns += 40 * MS;
     done[6]++;
-    uint64_t ended_ns = monotonic_ns();
-    pause_for(10);
     /* A piece takes 40 ms: the next is not before it is time. */
-    in_time = in_time && monotonic_ns() - ended_ns < 35 * MS;
-    assert_true(submitted == 2 || !in_time);
+    assert_held_behind(2);
+    stands_ns += 30 * MS;
+    assert_held_behind(2);
     /* As the second is expected to end, so that the GPU goes on at once. It does not: then nor will the
      * third. */
+    stands_ns += 10 * MS;
     assert_true(comes_true(three_are_submitted));
-    pause_for(10);
-    in_time = in_time && monotonic_ns() - ended_ns < 90 * MS;
-    assert_true(submitted == 3 || !in_time);
+    assert_held_behind(3);
     done[6] = UINT64_MAX;
     pthread_join(thread, NULL);
+    let_the_clock_run();
 }
 
 static atomic_bool ends_pieces;
