@@ -1033,7 +1033,8 @@ static void a_burst_is_measured_though_the_gpu_is_hardly_behind(void **state)
     gate->measures = true;
     calls_in_burst = 0;
     for (unsigned burst = 0; burst < 20; burst++) {
-        uint64_t began_ns = stands_ns += MS;
+        stands_ns += MS;
+        uint64_t began_ns = stands_ns;
         put[45] = done[45] = 0;
         for (unsigned i = 0; i < 100; i++) {
             stands_ns += MS / 200;
