@@ -22,7 +22,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
         watched_looks++;
     if (!now_ns)
         return __real_clock_gettime(clock, time);
-    *time = (struct timespec){.tv_sec = (time_t)(now_ns / (1000 * MS)), .tv_nsec = (long)(now_ns % (1000 * MS))};
+    *time =
+        (struct timespec){.tv_sec = (time_t)(now_ns / (1000 * MS)), .tv_nsec = (long)(now_ns % (1000 * MS))};
     return 0;
 }
 
