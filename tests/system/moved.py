@@ -18,6 +18,15 @@ def wait_for_card(daemon, taken, left_bytes):
              lambda: f"{left_bytes} of {taken} bytes to have left the cards, not {taken - card_used(daemon)}")
 
 
+def wait_until_shown(daemon, session):
+    """NVML shows what the session has on the cards, which it may still not do for what a program has just taken. Returns what the
+    cards show as taken, all together."""
+    on_cards = session["used_bytes"] if session["oversubscribe"] == "none" else session["movable_bytes"]
+    wait_for(lambda: shown_of(daemon, session) >= on_cards - ROUNDING,
+             lambda: f"{on_cards} bytes of {session['name']} to be shown, not {shown_of(daemon, session)}")
+    return card_used(daemon)
+
+
 def events(daemon, session):
     """The session's events."""
     return [json.loads(line) for line in daemon.cli("events", "--json", session["session_id"]).stdout.splitlines()]
@@ -25,8 +34,9 @@ def events(daemon, session):
 
 def suspend(daemon, name):
     """All of the session's memory leaves. A session whose memory does not move leaves with its contexts. Returns the session."""
-    before, taken = daemon.session(name), card_used(daemon)
+    before = daemon.session(name)
     assert before["residency"] == "resident"
+    taken = wait_until_shown(daemon, before)
     daemon.cli("suspend", name)
     session = daemon.session(name)
     assert session["residency"] == "away" and session["movable_bytes"] == 0 and session["suspended_by"] == "user"
