@@ -33,9 +33,10 @@ static void print_speed(const json_t *session, bool colour)
         return;
     if (promised > 0)
         snprintf(promise, sizeof(promise), ", %.4g%% promised", 100 * promised);
-    snprintf(text, sizeof(text), "%.0f%% of its speed alone%s; %s", 100 * json_real_value(progress), promise,
-             json_is_true(json_object_get(session, "takes_turns")) ? "takes turns" : "guest beside others");
+    snprintf(text, sizeof(text), "%.0f%% of its speed alone%s", 100 * json_real_value(progress), promise);
     print_fact("Speed", text, colour);
+    if (*session_text(session, "turns_why"))
+        print_fact("Turns", session_text(session, "turns_why"), colour);
 }
 
 static void print_waits(const json_t *waits, bool colour)

@@ -8,11 +8,6 @@
 #include "base/check.h"
 #include "daemon/schedule/lease/lease.h"
 
-/* A turn is charged this often while it goes on. */
-#define CHARGE_EVERY_NS UINT64_C(100000000)
-/* A GPU on which no session waited for this long is open to all. */
-#define OPEN_AFTER_NS UINT64_C(1000000000)
-
 static void settle(struct arbiter *arbiter, uint64_t now)
 {
     if (now <= arbiter->now)
@@ -27,15 +22,11 @@ static void settle(struct arbiter *arbiter, uint64_t now)
 
 /* --- What is learned ------------------------------------------------------------------------------- */
 
-/* The session may have become a light one, of which less is owed and known. */
+/* The session may have become a light one. */
 static void note_change(struct arbiter_session *session)
 {
-    enum became became = estimate_became(session);
-    if (became == BECAME_NOTHING)
-        return;
-    account_forgive(session, FORGIVEN_WAS_DENSE);
-    if (became == BECAME_LIGHT_AFTER_LONG)
-        role_forget_need(session);
+    if (estimate_take_became_light(session))
+        account_forgive(session, FORGIVEN_WAS_DENSE);
 }
 
 static void note_guest(struct arbiter_session *session, const struct judged *judged)
@@ -649,8 +640,6 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     estimate_end_costs(session);
     if (session->processes)
         estimate_doubt(session);
-    else
-        role_try_open(session);
     end_if_over(session, false);
     decide(session->arbiter);
 }
@@ -729,6 +718,16 @@ bool arbiter_session_understates(const struct arbiter_session *session)
 bool arbiter_session_takes_turns(const struct arbiter_session *session)
 {
     return session->role.takes_turns;
+}
+
+enum arbiter_why arbiter_session_why(const struct arbiter_session *session, double *got, void **beside)
+{
+    *got = session->role.got;
+    *beside = NULL;
+    for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at->serial == session->role.beside)
+            *beside = at->owner;
+    return session->facts.gpus ? session->role.why : WHY_FREE;
 }
 
 uint64_t arbiter_session_overruns(const struct arbiter_session *session)

@@ -102,6 +102,9 @@ uint64_t arbiter_session_held(const struct arbiter_session *session, unsigned gp
 /* NVML shows the session's processes much busier than its agents say, so the session is charged by what NVML shows. */
 bool arbiter_session_understates(const struct arbiter_session *session);
 bool arbiter_session_takes_turns(const struct arbiter_session *session);
+/* Why it does, or does not. `got`: of a needy session (WHY_NEEDY), its speed before as a part of its speed alone;
+ * `beside`: the session (as it was added) that used most of its GPUs then; NULL: that one has gone. */
+enum arbiter_why arbiter_session_why(const struct arbiter_session *session, double *got, void **beside);
 /* Its speed as a part of its speed alone, 0..1, smoothed over half a second. */
 double arbiter_session_progress(const struct arbiter_session *session);
 /* How many waits of its threads at gates there were, by their length: WAITS_BUCKETS numbers (base/waits.h). */

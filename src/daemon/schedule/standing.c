@@ -1,5 +1,7 @@
 #include "daemon/schedule/standing.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "daemon/session/session.h"
 
@@ -39,6 +41,42 @@ double standing_achieved_ratio(const struct session *session, unsigned policy_gp
     return session->arbitrated && gpu >= 0
                ? arbiter_session_achieved(session->arbitrated, (unsigned)gpu, monotonic_ns())
                : 0;
+}
+
+/* It takes turns since it got less than it was promised. */
+static void tell_need(const struct session *session, double got, const struct session *beside, char *text)
+{
+    int written = snprintf(text, STANDING_WHY, "takes turns: got %.0f %% of %.4g %% promised", 100 * got,
+                           session->compute.min / (SHARE_WHOLE / 100.0));
+    if (beside)
+        snprintf(text + written, STANDING_WHY - (size_t)written, " beside '%s'",
+                 *beside->name ? beside->name : beside->id);
+}
+
+const char *standing_why(const struct session *session, char *text)
+{
+    static const char *const whys[] = {
+        [WHY_FREE] = "",
+        [WHY_LIGHT] = "guest: it leaves gaps for others",
+        [WHY_CONTENT] = "guest: turns did not make it faster",
+        [WHY_MEASURED] = "takes turns: what its calls cost is being measured",
+        [WHY_DENSE] = "takes turns: alone it would keep the GPU busy all the time",
+        [WHY_UNDERSTATES] = "takes turns: NVML shows it busier than its programs say",
+        [WHY_NEEDY] = "",
+        [WHY_DONOR] = "takes turns: it used GPU time that another session was promised",
+        [WHY_BELOW] = "takes turns: a session of a higher priority keeps the GPU busy",
+    };
+    double got;
+    void *beside;
+    *text = '\0';
+    if (!session->arbitrated)
+        return text;
+    enum arbiter_why why = arbiter_session_why(session->arbitrated, &got, &beside);
+    if (why == WHY_NEEDY)
+        tell_need(session, got, beside, text);
+    else
+        snprintf(text, STANDING_WHY, "%s", whys[why]);
+    return text;
 }
 
 const char *standing_lease_name(enum arbiter_lease lease)

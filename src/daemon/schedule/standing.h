@@ -26,6 +26,11 @@ uint64_t standing_used_ns(const struct session *session, unsigned policy_gpu);
 uint64_t standing_held_ns(const struct session *session, unsigned policy_gpu);
 double standing_achieved_ratio(const struct session *session, unsigned policy_gpu);
 
+/* Why it is a guest or takes turns, in a sentence without its end; "" where no share counts. `text` has room for
+ * STANDING_WHY characters, and is returned. */
+#define STANDING_WHY 192
+const char *standing_why(const struct session *session, char *text);
+
 /* The names in answers and metrics: "exclusive", and so on. */
 const char *standing_lease_name(enum arbiter_lease lease);
 const char *standing_mode_name(enum arbiter_mode mode);

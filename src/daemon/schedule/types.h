@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/units.h"
+#include "daemon/schedule/tunables.h"
 #include "ledger/ledger.h"
 #include "wire/wire.h"
 
@@ -15,15 +16,6 @@
 /* arbiter_session_achieved() looks back this far. */
 #define ARBITER_WINDOW_S 10u
 
-/* How long a process may take to drain, beyond its longest piece of work; and how long after that the arbiter waits
- * for its answer. */
-#define ARBITER_PATIENCE_NS UINT64_C(100000000)
-#define ARBITER_GRACE_NS UINT64_C(100000000)
-
-/* The next session's gate opens when the work of the session before it should be done within this time. That is how
- * long the next session's agent and threads take to wake up and put something before the GPU. */
-#define ARBITER_LEAD_NS UINT64_C(1500000)
-
 struct arbiter;
 struct arbiter_session;
 struct arbiter_process;
@@ -32,6 +24,19 @@ enum arbiter_mode {
     ARBITER_MODE_FREE,   /* no share counts */
     ARBITER_MODE_OPEN,   /* shares count, and no session was kept from the GPU in the last second */
     ARBITER_MODE_SHARES, /* in the last second, a session waited for a turn or for its maximum */
+};
+
+/* Why a session is a guest or takes turns. */
+enum arbiter_why {
+    WHY_FREE,        /* no share counts on its GPUs */
+    WHY_LIGHT,       /* a guest: it leaves gaps for others */
+    WHY_CONTENT,     /* a guest: turns did not make it faster */
+    WHY_MEASURED,    /* takes turns, so that its cost is measured */
+    WHY_DENSE,       /* takes turns: it would keep the GPU busy all the time */
+    WHY_UNDERSTATES, /* takes turns: NVML shows it busier than it says */
+    WHY_NEEDY,       /* takes turns: as a guest it got less than its minimum */
+    WHY_DONOR,       /* takes turns: it used what others lack */
+    WHY_BELOW,       /* takes turns: a dense session of a higher priority wants the GPU */
 };
 
 enum arbiter_lease { LEASE_NONE, LEASE_FREE, LEASE_EXCLUSIVE, LEASE_GUEST, LEASE_LOOSE };

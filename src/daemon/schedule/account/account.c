@@ -1,17 +1,6 @@
 /* The sessions' accounts: time held, what is owed, buckets of maxima. */
 #include "daemon/schedule/account/account.h"
 
-/* What a session missed of its minimum, or had beyond it, counts up to this. */
-#define OWED_MOST_NS 100000000.0
-/* For a program with gaps, what it had beyond counts up to this only: how it fares changes with its neighbours. */
-#define AHEAD_MOST_NS 10000000.0
-/* A session that has not wanted the GPU for this long counts as idle: after a turn, it would have asked for the
- * next one sooner. */
-#define IDLE_NS 5000000.0
-/* The part of a minimum that hand-overs may cost: a session is not robbed of that. */
-#define HANDOVERS_RATIO 0.02
-#define SMOOTH_NS 500000000.0
-
 void account_begin(struct arbiter_session *session, struct arbiter_user *user)
 {
     session->account = (struct session_account){.user = user, .weight = 1, .progress = 1};
@@ -69,7 +58,8 @@ double account_owed(const struct arbiter_session *session)
 
 void account_forgive(struct arbiter_session *session, enum forgiven why)
 {
-    session->account.owed_ns = fmin(session->account.owed_ns, 0);
+    if (why == FORGIVEN_CONTENT || is_on(forgive_dense))
+        session->account.owed_ns = fmin(session->account.owed_ns, 0);
 }
 
 static void note_progress(struct arbiter_session *session, double part, double passed)
@@ -95,7 +85,7 @@ void account_note_turn(struct arbiter_session *session, const struct judged *jud
 
 void account_note_handover(struct arbiter_session *session)
 {
-    if (!session->estimate.is_dense)
+    if (is_on(handover_owed) && !session->estimate.is_dense)
         owe(session, session->arbiter->gap_ns);
 }
 
@@ -111,7 +101,7 @@ static void promise(struct arbiter_session *session, double passed)
     if (session->account.is_backlogged) {
         owe(session, passed * promised_part(session));
         add_bounded(session, &session->account.robbed_ns,
-                    passed * promised_part(session) * (1 - HANDOVERS_RATIO));
+                    passed * promised_part(session) * (1 - (is_on(handovers_ratio) ? HANDOVERS_RATIO : 0)));
         session->account.idle_ns = 0;
         return;
     }

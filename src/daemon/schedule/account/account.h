@@ -4,15 +4,6 @@
 
 #include "daemon/schedule/estimate/estimate.h"
 
-/* A session that takes turns counts as robbed when it is this far behind its minimum: others then make way for it. */
-#define ROBBED_NS 80000000.0
-/* A maximum's bucket: the GPU time that a session may save up (BUCKET_NS); and what the bucket holds at the start,
- * and must hold again after it was empty before the session gets a lease: BUCKET_START_NS, or what the maximum
- * allows in BUCKET_START_PERIOD_NS if that is less. */
-#define BUCKET_NS 50000000.0
-#define BUCKET_START_NS 20000000.0
-#define BUCKET_START_PERIOD_NS 100000000.0
-
 static inline double bucket_start(const struct arbiter_session *session)
 {
     double start = (double)session->facts.share.max / SHARE_WHOLE * BUCKET_START_PERIOD_NS;
@@ -93,6 +84,10 @@ void account_charge_unsaid(struct arbiter_session *session, unsigned gpu, double
 /* The user with this ID, who gets one more session. Returns NULL without memory. */
 struct arbiter_user *account_user_enter(struct arbiter *arbiter, uint64_t id);
 void account_users_free(struct arbiter *arbiter);
+/* For how long sessions of its user may keep others' gates closed now so that they are measured; and that they did so
+ * for so long. */
+double account_measure_left(const struct arbiter_session *session);
+void account_take_measure(struct arbiter_session *session, double ns);
 /* The session ceases to take turns, or ends: what it is ahead becomes its user's debt. */
 void account_leave_turns(struct arbiter_session *session);
 /* The session, which was a guest or is new, takes turns from now on. It begins at its GPUs' clocks, behind by what

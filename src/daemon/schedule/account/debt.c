@@ -4,8 +4,22 @@
 
 #include "daemon/schedule/account/account.h"
 
-/* A debt counts up to this: about the most that one session can take before the arbiter goes on without it. */
-#define DEBT_MOST_NS 3000000000.0
+static double measure_left(const struct arbiter_user *user, uint64_t now)
+{
+    return fmin(user->measure_ns + (double)(now - user->measured_at) * MEASURE_RATE, MEASURE_NS);
+}
+
+double account_measure_left(const struct arbiter_session *session)
+{
+    return measure_left(session->account.user, session->arbiter->now);
+}
+
+void account_take_measure(struct arbiter_session *session, double ns)
+{
+    struct arbiter_user *user = session->account.user;
+    user->measure_ns = account_measure_left(session) - ns;
+    user->measured_at = session->arbiter->now;
+}
 
 static double debt_now(const struct debt *debt, uint64_t now)
 {
@@ -24,7 +38,7 @@ static void add_debt(struct debt *debt, double ns, double rate, uint64_t now)
 
 static bool owes(const struct arbiter_user *user, uint64_t now)
 {
-    if (debt_now(&user->overdrawn, now) > 0)
+    if (debt_now(&user->overdrawn, now) > 0 || measure_left(user, now) < MEASURE_NS)
         return true;
     for (unsigned gpu = 0; gpu < ARBITER_GPUS; gpu++)
         if (debt_now(&user->ahead[gpu], now) > 0)
@@ -56,6 +70,8 @@ struct arbiter_user *account_user_enter(struct arbiter *arbiter, uint64_t id)
         if (!user)
             return NULL;
         user->id = id;
+        user->measure_ns = MEASURE_NS;
+        user->measured_at = arbiter->now;
         user->next = arbiter->users;
         arbiter->users = user;
     }
@@ -78,7 +94,7 @@ void account_leave_turns(struct arbiter_session *session)
     session->account.in_turns = false;
     for (unsigned gpu = 0; gpu < ARBITER_GPUS; gpu++) {
         double ahead = session->account.vt[gpu] - arbiter->gpus[gpu].account.clock[session->facts.priority];
-        if (ahead > 0)
+        if (is_on(debt_ahead) && ahead > 0)
             add_debt(&session->account.user->ahead[gpu], ahead * session->account.weight,
                      session->account.weight, arbiter->now);
     }
@@ -101,7 +117,7 @@ void account_end(struct arbiter_session *session)
         account_leave_turns(session);
     session->account.user->sessions--;
     double rate = (double)session->facts.share.max / SHARE_WHOLE;
-    if (is_capped(session) && session->account.tokens < 0)
+    if (is_on(debt_overdrawn) && is_capped(session) && session->account.tokens < 0)
         add_debt(&session->account.user->overdrawn, -session->account.tokens, rate, session->arbiter->now);
 }
 

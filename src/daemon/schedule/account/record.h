@@ -19,6 +19,9 @@ struct arbiter_user {
     /* Held time that sessions were ahead when they ceased to take turns; and what sessions had overdrawn on their
      * maxima. */
     struct debt ahead[ARBITER_GPUS], overdrawn;
+    /* For how long its sessions may be measured while others' gates are closed, as of `measured_at`. */
+    double measure_ns;
+    uint64_t measured_at;
 };
 
 struct session_account {

@@ -3,13 +3,6 @@
 
 #include "daemon/schedule/account/account.h"
 
-/* The least weight of a session without a minimum. */
-#define WEIGHT_LEAST 0.01
-/* How far a session may be ahead of others that take turns: two turns, or its own lease if that is longer, and
- * never more than seventy turns. */
-#define AHEAD_TURNS 2
-#define AHEAD_TURNS_MOST 70
-
 static double quantum(const struct arbiter *arbiter)
 {
     return (double)estimate_turn_ns(arbiter);
@@ -47,8 +40,8 @@ static double virtual_now(const struct arbiter_session *session, uint64_t gpu)
 
 bool account_leaves_the_rest(const struct arbiter_session *session)
 {
-    return session->estimate.is_known && !session->estimate.is_dense && !session->estimate.understates &&
-           session->facts.share.min > 0 && account_owed(session) <= 0;
+    return is_on(leaves_the_rest) && session->estimate.is_known && !session->estimate.is_dense &&
+           !session->estimate.understates && session->facts.share.min > 0 && account_owed(session) <= 0;
 }
 
 /* Advance the clocks by the sessions of one kind (account_leaves_the_rest()), for GPUs and priorities whose clock
@@ -118,7 +111,7 @@ double account_lag(const struct arbiter_session *session)
 double account_most_ahead(const struct arbiter_session *session)
 {
     double turn = fmax(quantum(session->arbiter), facts_longest_piece(session));
-    return AHEAD_TURNS_MOST * turn;
+    return is_on(ahead_most) ? AHEAD_TURNS_MOST * turn : INFINITY;
 }
 
 /* Advance the session's virtual time. What it takes while others want nothing is not held against it later: it gets
@@ -128,7 +121,9 @@ void account_advance(struct arbiter_session *session, uint64_t gpu, double held_
 {
     double *virtual = &session->account.vt[gpu];
     double lease = (double)(session->arbiter->now - session->facts.since);
-    double ahead = fmax(lease, AHEAD_TURNS * quantum(session->arbiter)) / session->account.weight;
+    double ahead = !is_on(ahead_turns)
+                       ? INFINITY
+                       : fmax(lease, AHEAD_TURNS * quantum(session->arbiter)) / session->account.weight;
     double most = session->arbiter->gpus[gpu].account.clock[session->facts.priority] +
                   fmin(ahead, account_most_ahead(session));
     double vt = *virtual + held_ns / session->account.weight;
@@ -142,7 +137,7 @@ static bool has_tokens(struct arbiter_session *session)
         return true;
     if (session->account.tokens <= 0) /* it may have been charged without a lease, too */
         session->account.is_throttled = true;
-    else if (session->account.tokens >= bucket_start(session))
+    else if (session->account.tokens >= (is_on(throttle_refill) ? bucket_start(session) : 1))
         session->account.is_throttled = false;
     return !session->account.is_throttled;
 }

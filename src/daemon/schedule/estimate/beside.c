@@ -3,33 +3,12 @@
  * evenly. docs/internals/scheduling.md explains them. */
 #include "daemon/schedule/estimate/estimate.h"
 
-/* The length of the window in which what a session reports is compared with what others are charged. */
-#define BESIDE_NS 200000000.0
-/* A session that reports nothing for longer has no work: two reports. */
-#define SILENT_NS (2.0 * WIRE_REPORT_NS)
-/* A session's time with work is unexplained if it is more than this many times its cost, plus what others used,
- * plus this much for each turn that began, since a turn begins with what is left of the one before. */
-#define UNEXPLAINED 2.5
-#define LEFT_OF_TURN_NS 5000000.0
-/* The usual errors of the guesses. Of what others leave: a part of the time; a part of the time of which it is not
- * known whether any session has work; and for each call, how much of its time before the GPU may be its way there
- * and back, or a change of contexts. Of an even share: a part of the time in which the session has work. */
-#define LEFT_ERROR 0.02
-#define LEFT_IDLE_ERROR 0.2
-#define LEFT_CALL_NS 20000.0
-#define EVEN_ERROR 0.5
-/* The weight of a window in the part of its work that the GPU has begun with, as few calls are measured in one window. */
-#define BEGUN_SMOOTH 0.2
-/* If more than this part of what others are charged may be wrong, they may have used all of the time. */
-#define UNSURE 0.05
-
 double estimate_spent(const struct arbiter_session *session, double busy_ns, double cost_ns)
 {
     const struct beside *beside = &session->estimate.beside;
     if (cost_ns < 0 && beside->by_time <= 0)
         return cost_ns;
-    double by_calls_ns = cost_ns * (beside->cost_part > 0 ? beside->cost_part : 1);
-    return by_calls_ns * (1 - beside->by_time) + busy_ns * beside->part * beside->by_time;
+    return cost_ns * (1 - beside->by_time) + busy_ns * beside->part * beside->by_time;
 }
 
 /* The first of the GPUs that the session holds. */
@@ -42,7 +21,7 @@ static unsigned first_gpu(const struct arbiter_session *session)
  * report if it goes on as in its last stretch. */
 static double used_since(const struct arbiter_session *session)
 {
-    double silent_ns = fmin((double)(session->arbiter->now - session->facts.told_at), SILENT_NS);
+    double silent_ns = fmin((double)(session->arbiter->now - session->facts.told_at), UNTOLD_NS);
     return (is_exclusive(session) ? session->estimate.spent_ns : 0) + session->estimate.last_used * silent_ns;
 }
 
@@ -116,10 +95,9 @@ static struct guess guess_by_time(const struct beside *beside)
     double all_idle = (sum - sqrt(fmax(sum * sum - 8 * idle * others_idle, 0))) / 2;
     double unknown = fmin(idle, others_idle) - fmax(idle + others_idle - 1, 0);
     double error = hypot(LEFT_ERROR, LEFT_IDLE_ERROR * unknown);
-    error = hypot(error, LEFT_CALL_NS * beside->calls / passed);
     struct guess left = {fmax(1 - all_idle, busy) - others, hypot(error, beside->unsure_ns / passed)};
     struct guess even = {all_idle > 0 ? idle * (others_idle / all_idle - 1) : busy / 2, EVEN_ERROR * busy};
-    struct guess both = weighed(left, even);
+    struct guess both = !is_on(guess_even) ? left : !is_on(guess_left) ? even : weighed(left, even);
     both.part = fmin(fmax(both.part, 0), busy);
     return both;
 }
@@ -128,7 +106,8 @@ static struct guess guess_by_time(const struct beside *beside)
  * were measured are not the calls that it makes now. */
 static bool is_unexplained(const struct beside *beside)
 {
-    return beside->busy_ns > beside->others_ns + beside->unsure_ns + LEFT_CALL_NS * beside->calls +
+    return is_on(unexplained) &&
+           beside->busy_ns > beside->others_ns + beside->unsure_ns + CALL_WAY_NS * beside->calls +
                                  UNEXPLAINED * beside->spent_ns + LEFT_OF_TURN_NS * beside->turns;
 }
 
@@ -137,14 +116,6 @@ static void add_begun(struct begun *begun, const struct beside *beside)
 {
     begun->ns += beside->begun_ns - begun->ns * BEGUN_SMOOTH;
     begun->busy_ns += beside->busy_ns - begun->busy_ns * BEGUN_SMOOTH;
-    begun->spent_ns += beside->spent_ns - begun->spent_ns * BEGUN_SMOOTH;
-}
-
-/* The part of its calls' cost for which the GPU had time, as far as that cost may be wrong. */
-static double cost_part(const struct begun *begun, double error)
-{
-    double part = begun->spent_ns > 0 ? begun->ns / begun->spent_ns : 1;
-    return fmin(fmax(part, 1 - error), 1);
 }
 
 double estimate_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
@@ -172,9 +143,9 @@ double estimate_note_beside(struct arbiter_session *session, double passed_ns, d
     struct begun begun = beside->begun;
     add_begun(&begun, beside);
     /* The GPU computes for no longer than it has begun with work. */
-    by_time.part = fmin(by_time.part, busy * begun.ns / begun.busy_ns);
-    double part = has_several_processes(session) ? 1 : cost_part(&begun, error),
-           spent = part * beside->spent_ns / beside->passed_ns;
+    if (is_on(begun_cap))
+        by_time.part = fmin(by_time.part, busy * begun.ns / begun.busy_ns);
+    double spent = beside->spent_ns / beside->passed_ns;
     struct guess by_calls = {spent, spent > 0 ? error * spent : 1};
     bool was_unexplained = beside->is_unexplained, unexplained = is_unexplained(beside);
     *beside = (struct beside){
@@ -182,7 +153,6 @@ double estimate_note_beside(struct arbiter_session *session, double passed_ns, d
         .unsure_before_ns = others.unsure_ns,
         .part = by_time.part / busy,
         .begun = begun,
-        .cost_part = part,
         .is_unexplained = unexplained,
         /* One such window may only mean that others report late. */
         .by_time = has_several_processes(session)   ? 0

@@ -7,17 +7,10 @@
  * the same GPUs. Otherwise the session leases its GPUs as a whole, and its processes are measured together. */
 #include "daemon/schedule/estimate/estimate.h"
 
-/* What several processes do at the same time is a guess with this usual error, as a part of what they use. */
-#define SEVERAL_ERROR 0.3
-/* What processes reported is averaged over this time, since long pieces are reported late. */
-#define SMOOTH_NS 2000000000.0
-/* If a session has more processes than this, not all of them are measured at once. */
-#define MEASURED_MOST 4u
-
 bool estimate_is_measured_singly(const struct arbiter_session *session)
 {
     uint64_t gpus = 0;
-    if (!has_several_processes(session) || session->facts.needs_steps)
+    if (!is_on(measured_singly) || !has_several_processes(session) || session->facts.needs_steps)
         return false;
     for (const struct arbiter_process *at = session->processes; at; at = at->next) {
         if (gpus && at->facts.gpus && at->facts.gpus != gpus)
@@ -169,7 +162,7 @@ void estimate_watch_process(struct arbiter_process *process)
         return;
     double busy = (process->estimate.told_busy_ns + process->estimate.gate_ns) / passed_ns,
            used = process->estimate.told_used_ns / passed_ns;
-    double weight = weight_in_average(&process->estimate.watched_ns, passed_ns, SMOOTH_NS);
+    double weight = weight_in_average(&process->estimate.watched_ns, passed_ns, PROCESS_SMOOTH_NS);
     process->estimate.share_busy += (busy - process->estimate.share_busy) * weight;
     process->estimate.share_used += (used - process->estimate.share_used) * weight;
     process->estimate.watched_at = now;

@@ -1,22 +1,6 @@
 /* Says whose cost is measured again: with all other gates closed, which costs them something. */
 #include "daemon/schedule/estimate/estimate.h"
 
-/* The allowance of turns in which a session is measured. A whole turn takes MEASURES_TURN of it, and a turn that
- * the session gives back takes 1, since it costs others little. */
-#define MEASURES 12u
-#define MEASURES_TURN 3u
-#define MEASURE_TURN_NS UINT64_C(40000000)
-#define MEASURE_FIRST_NS UINT64_C(4000000000)
-#define MEASURE_MOST_NS UINT64_C(64000000000)
-/* How long until a doubted session is measured again; doubled each time that it had not changed. */
-#define DOUBT_FIRST_NS UINT64_C(2000000000)
-/* How often charges are audited, and the part by which they may be wrong. A session that is busy for less than
- * LITTLE of the time is not suspected; one that is busy for more than BUSY fills the GPU. */
-#define EVERY_NS 2000000000.0
-#define WRONG 0.08
-#define LITTLE 0.05
-#define BUSY 0.97
-
 /* Whether a guest of a higher priority is on the session's GPUs. Measuring the session would close that guest's
  * gate, which costs latency, and that counts more. */
 static bool is_below_a_guest(const struct arbiter_session *session)
@@ -40,32 +24,30 @@ static bool is_guest_above_others(const struct arbiter_session *session)
 }
 
 /* Have the session measured, with all other gates closed, if it is time for that. */
-static bool measure_again(struct arbiter_session *session, uint64_t *next, uint64_t *every)
+static bool measure_again(struct arbiter_session *session, struct backoff *backoff)
 {
-    if (session->facts.closing || session->arbiter->now < *next ||
-        (!session->estimate.is_wrong && is_below_a_guest(session)))
+    if (session->facts.closing || backoff_lasts(backoff, session->arbiter->now) ||
+        (is_on(below_a_guest) && !session->estimate.is_wrong && is_below_a_guest(session)))
         return false;
     session->estimate.is_known = false;
     session->estimate.measures = MEASURES_TURN * estimate_sure_count(session);
     session->estimate.measures_most = MEASURES_TURN;
-    *next = session->arbiter->now + *every;
-    if (*every < MEASURE_MOST_NS)
-        *every *= 2;
+    backoff_begin(backoff, session->arbiter->now);
     return true;
 }
 
 bool estimate_measure_for_minimum(struct arbiter_session *session)
 {
     struct session_estimate *estimate = &session->estimate;
-    return !is_guest_above_others(session) &&
-           measure_again(session, &estimate->measure_at, &estimate->measure_every);
+    return is_on(measure_for_minimum) && (!is_on(guest_above_others) || !is_guest_above_others(session)) &&
+           measure_again(session, &estimate->measured);
 }
 
 bool estimate_measure_if_doubted(struct arbiter_session *session)
 {
     struct session_estimate *estimate = &session->estimate;
     return estimate->is_doubted && estimate->is_known && is_held(session) &&
-           measure_again(session, &estimate->doubt_at, &estimate->doubt_every);
+           measure_again(session, &estimate->doubted);
 }
 
 /* --- Audits ---------------------------------------------------------------------------------------- */
@@ -83,7 +65,7 @@ static void doubt_likeliest(struct arbiter *arbiter, uint64_t gpu)
     struct arbiter_session *likeliest = NULL;
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
         if ((at->facts.held >> gpu & 1) && at->estimate.is_known && !at->facts.closing &&
-            at->estimate.share_busy > LITTLE && arbiter->now >= at->estimate.doubt_at &&
+            at->estimate.share_busy > AUDIT_LITTLE && !backoff_lasts(&at->estimate.doubted, arbiter->now) &&
             (!likeliest || is_likelier_wrong(at, likeliest)))
             likeliest = at;
     if (likeliest)
@@ -101,13 +83,14 @@ void estimate_audit(struct arbiter *arbiter, uint64_t gpu)
         if (!(at->facts.held >> gpu & 1))
             continue;
         charged += is_exclusive(at) ? at->estimate.spent_ns : 0;
-        is_full |= at->estimate.share_busy > BUSY;
+        is_full |= at->estimate.share_busy > AUDIT_FULL;
     }
-    if (passed < EVERY_NS)
+    if (passed < AUDIT_EVERY_NS)
         return;
     double part = (charged - arbiter->gpus[gpu].estimate.audited_ns) / passed;
     arbiter->gpus[gpu].estimate.audit_at = arbiter->now;
     arbiter->gpus[gpu].estimate.audited_ns = charged;
-    if (part > 1 + WRONG || (is_full && part < 1 - WRONG))
-        doubt_likeliest(arbiter, gpu);
+    if (is_on(audit))
+        if (part > 1 + AUDIT_WRONG || (is_full && part < 1 - AUDIT_WRONG))
+            doubt_likeliest(arbiter, gpu);
 }

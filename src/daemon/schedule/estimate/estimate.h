@@ -58,10 +58,8 @@ void estimate_note_gap(const struct arbiter_session *session);
 /* The session's turn is over, and its last stretch is judged. `gave_back`: it gave the turn back, since it had no work any
  * more. `was_measuring`: its cost was to be learned in this turn. */
 void estimate_end_turn(struct arbiter_session *session, bool gave_back, bool was_measuring);
-/* What others learn of a session that was found light after it had been dense: whether it had been so for long. */
-enum became { BECAME_NOTHING, BECAME_LIGHT, BECAME_LIGHT_AFTER_LONG };
-/* Returns what the session became since the last call. */
-enum became estimate_became(struct arbiter_session *session);
+/* Whether the session was found light, after it had been dense, since the last call. */
+bool estimate_take_became_light(struct arbiter_session *session);
 /* The session becomes a guest: what it used in turns says nothing about what it takes from others as one. */
 void estimate_leave_turns(struct arbiter_session *session);
 
@@ -154,8 +152,6 @@ void estimate_audit(struct arbiter *arbiter, uint64_t gpu);
  * because it is doubted. Returns whether it is to be measured from now on. */
 bool estimate_measure_for_minimum(struct arbiter_session *session);
 bool estimate_measure_if_doubted(struct arbiter_session *session);
-/* For so long the session is measured if it holds a turn now. */
-#define ESTIMATE_MEASURE_NS UINT64_C(40000000)
 
 /* --- look.c: what the daemon sees ------------------------------------------------------------------ */
 

@@ -8,51 +8,8 @@
  * progress is known in company too: that part of the time, plus the part that its calls take by their cost. */
 #include "daemon/schedule/estimate/estimate.h"
 
-/* How long a stretch of time is that is judged, and how long it lasts at most while processes still have to report;
- * how far apart their reports may be; and the shortest stretch at the end of a turn that is judged. */
-#define STRETCH_NS UINT64_C(15000000)
 #define STRETCH_MOST_NS (2 * STRETCH_NS)
 #define TELL_TOGETHER_NS (WIRE_REPORT_NS / 2)
-#define STRETCH_OF_TURN_NS 2000000.0
-/* A program that, alone, has work for DENSE_RATIO of the time is dense; one that has it for less than LIGHT_RATIO
- * is not. */
-#define DENSE_RATIO 0.95
-#define LIGHT_RATIO 0.88
-/* A session must look dense for this long before it counts as dense: bursts do not. As a guest it must do so for twice
- * as long each next time, up to DENSE_MOST_NS, unless it stayed dense for SETTLED_NS: otherwise it had many requests
- * at once. Once it stayed dense, how it fared before as a guest says nothing any more. */
-#define DENSE_NS 40000000.0
-#define DENSE_MOST_NS 320000000.0
-#define SETTLED_NS UINT64_C(500000000)
-/* A session must look light for this long before it counts as not dense; and how much of that a turn that it gave
- * back counts. */
-#define LIGHT_NS 100000000.0
-#define GAVE_BACK_NS 20000000.0
-/* In company, a session that uses less than this may just as well be waiting for others. */
-#define DENSE_USED 0.2
-/* DENSE_RATIO for a session that was never seen before. */
-#define UNKNOWN_RATIO 0.9
-/* The allowance of turns in which a session is measured. A whole turn takes MEASURES_TURN of it, and a turn that
- * the session gives back takes 1, since it costs others little. */
-#define MEASURES 12u
-#define MEASURES_TURN 3u
-#define MEASURE_TURN_NS UINT64_C(40000000)
-#define MEASURE_FIRST_NS UINT64_C(4000000000)
-#define MEASURE_MOST_NS UINT64_C(64000000000)
-/* How long until a doubted session is measured again; doubled each time that it had not changed. */
-#define DOUBT_FIRST_NS UINT64_C(2000000000)
-/* A cost that was found to have changed is measured once more after this. */
-#define CONFIRM_NS UINT64_C(50000000)
-#define SMOOTH_NS 500000000.0
-#define GAP_MAX_NS 5000000.0
-#define LATE_MOST_NS 1000000000.0
-/* A process that reported nothing for this long has no work. */
-#define SILENT_NS UINT64_C(100000000)
-#define BUSY_SMOOTH_NS 100000000.0
-#define MOST_OF_PART 0.85
-#define SMOOTH_NS 500000000.0
-#define GAP_MAX_NS 5000000.0
-#define LATE_MOST_NS 1000000000.0
 
 static void forget_dense_time(struct arbiter_session *session)
 {
@@ -63,9 +20,8 @@ void estimate_begin(struct arbiter_session *session)
 {
     session->estimate = (struct session_estimate){
         .measures_most = MEASURES,
-        .measure_every = MEASURE_FIRST_NS,
-        .measure_at = session->arbiter->now + MEASURE_FIRST_NS,
-        .doubt_every = DOUBT_FIRST_NS,
+        .measured = {.until = session->arbiter->now + BACKOFF_FIRST_NS, .length = BACKOFF_FIRST_NS},
+        .doubted.length = DOUBT_FIRST_NS,
         .density = 1,
         .dense_after_ns = DENSE_NS,
     };
@@ -80,12 +36,13 @@ static void watch(struct arbiter_session *session)
 
 void estimate_doubt(struct arbiter_session *session)
 {
+    if (!is_on(doubt_processes))
+        return;
     uint64_t soon = session->arbiter->now + DOUBT_FIRST_NS;
     session->estimate.is_doubted = true;
     session->estimate.dense_after_ns = DENSE_NS;
-    session->estimate.doubt_every = DOUBT_FIRST_NS;
-    if (session->estimate.doubt_at > soon)
-        session->estimate.doubt_at = soon;
+    session->estimate.doubted =
+        (struct backoff){earliest(session->estimate.doubted.until, soon), DOUBT_FIRST_NS};
 }
 
 void estimate_begin_lease(struct arbiter_session *session)
@@ -127,18 +84,7 @@ static double part_of_session(const struct arbiter_process *teller, uint64_t fro
         idle *= 1 - part;
         count++;
     }
-    return count > 1 && sum > 0 ? (1 - idle) / sum : 1;
-}
-
-/* Of the time that a process reports, the part that is not also the time of other processes of its session. Where
- * that is little more than the least time that its calls can have taken, or less, that least time counts. Then all
- * its calls take about that long, and the rest is how the processes keep step with each other. */
-static double own_part(const struct arbiter_process *process, uint64_t from, double busy, double calls)
-{
-    double part = busy * part_of_session(process, from), least = calls * least_of(&process->estimate.least);
-    if (!has_several_processes(process->session))
-        return busy;
-    return least < part * MOST_OF_PART ? part : least < busy ? least : busy;
+    return is_on(part_of_session) && count > 1 && sum > 0 ? (1 - idle) / sum : 1;
 }
 
 static void note_measured(struct stretch *stretch, const struct report *report)
@@ -167,7 +113,7 @@ static double used_by(struct arbiter_session *session, const struct report *repo
     if (spent <= 0 || (report->is_alone && !knows_each))
         spent = busy_ns;
     else
-        spent = fmin(spent, most + each_ns);
+        spent = is_on(uncharged) ? fmin(spent, most + each_ns) : fmin(spent, busy_ns);
     estimate->uncharged_ns = fmin(most - spent, WIRE_REPORT_NS);
     return spent;
 }
@@ -177,8 +123,6 @@ struct taken estimate_take(struct arbiter_process *process, const struct report 
     struct arbiter_session *session = process->session;
     struct session_estimate *estimate = &session->estimate;
     double busy = report->busy_ns, calls = report->calls;
-    if (report->is_alone)
-        least_note(&process->estimate.least, report->measured, report->least_ns);
     note_busy_part(process, busy, report->own_ns);
     process->estimate.told_busy_ns += busy;
     process->estimate.told_used_ns += fmax(fmin(estimate_cost(process, calls), busy), 0);
@@ -186,7 +130,7 @@ struct taken estimate_take(struct arbiter_process *process, const struct report 
         estimate_learn_singly(
             process, (struct cost_stretch){report->own_ns, busy, calls, !report->measured, report->least_ns});
     else
-        busy = own_part(process, report->from, busy, calls);
+        busy *= part_of_session(process, report->from);
     estimate->busy_ns += busy;
     estimate->said_ns += busy;
     note_measured(&estimate->stretch, report);
@@ -214,7 +158,9 @@ void estimate_take_overdue(struct arbiter_session *session)
 
 double estimate_last_work(const struct arbiter_process *process)
 {
-    double part = process->session->facts.lease == LEASE_GUEST ? process->estimate.busy_part : 1;
+    double part = is_on(last_work_part) && process->session->facts.lease == LEASE_GUEST
+                      ? process->estimate.busy_part
+                      : 1;
     return facts_most_untold(process) * part;
 }
 
@@ -229,24 +175,21 @@ static void set_dense(struct arbiter_session *session, bool is_dense)
 {
     if (session->estimate.is_dense == is_dense)
         return;
-    if (!is_dense) {
-        bool was_settled = session->arbiter->now - session->estimate.dense_at >= SETTLED_NS;
-        if (was_settled)
-            session->estimate.dense_after_ns = DENSE_NS;
-        if (was_settled || !session->estimate.became)
-            session->estimate.became = was_settled ? BECAME_LIGHT_AFTER_LONG : BECAME_LIGHT;
-    }
-    if (is_dense && session->facts.lease == LEASE_GUEST && session->estimate.dense_after_ns < DENSE_MOST_NS)
+    if (!is_dense && session->arbiter->now - session->estimate.dense_at >= SETTLED_NS)
+        session->estimate.dense_after_ns = DENSE_NS;
+    session->estimate.became_light |= !is_dense;
+    if (is_on(dense_after) && is_dense && session->facts.lease == LEASE_GUEST &&
+        session->estimate.dense_after_ns < DENSE_MOST_NS)
         session->estimate.dense_after_ns *= 2;
     session->estimate.is_dense = is_dense;
     session->estimate.dense_at = session->arbiter->now;
     session->estimate.light_ns = 0;
 }
 
-enum became estimate_became(struct arbiter_session *session)
+bool estimate_take_became_light(struct arbiter_session *session)
 {
-    enum became became = session->estimate.became;
-    session->estimate.became = BECAME_NOTHING;
+    bool became = session->estimate.became_light;
+    session->estimate.became_light = false;
     return became;
 }
 
@@ -266,6 +209,8 @@ static double bounded(double value)
 /* A dense program gives no turn back. A program whose bursts happen to fill each stretch does. */
 static void see_turn(struct arbiter_session *session, double passed, bool gave_back)
 {
+    if (!is_on(gave_back_light))
+        return;
     session->estimate.gave_back_ns += gave_back ? GAVE_BACK_NS : -passed;
     if (session->estimate.gave_back_ns < 0)
         session->estimate.gave_back_ns = 0;
@@ -301,7 +246,7 @@ struct told {
  * gets the GPU's time that others leave, whatever its calls cost when they were measured. */
 static bool looks_dense(struct arbiter_session *session, struct told told, bool is_alone)
 {
-    double used = told.left > told.used ? bounded(told.left) : told.used;
+    double used = is_on(dense_by_left) && told.left > told.used ? bounded(told.left) : told.used;
     double idle_ns = session->estimate.dense_idle_ns + (1 - told.busy) * told.passed_ns;
     session->estimate.dense_idle_ns = idle_ns > 0 ? idle_ns : 0;
     session->estimate.dense_used_ns += (used < told.busy ? used : told.busy) * told.passed_ns;
@@ -323,7 +268,7 @@ static void judge(struct arbiter_session *session, struct told told, bool is_alo
     double always = always_busy(session, busy, is_alone);
     if (used > 0)
         session->estimate.density = is_alone ? busy : used / (used + 1 - always);
-    if (estimate_knows_each(session)) {
+    if (is_on(density_of_all) && estimate_knows_each(session)) {
         double together = estimate_density_of_all(session);
         busy = is_alone ? fmax(busy, together) : together;
         always = is_alone ? busy : fmin(always, together);
@@ -334,7 +279,8 @@ static void judge(struct arbiter_session *session, struct told told, bool is_alo
         see_light(session, told.passed_ns);
     if (has_several_processes(session)) /* their reports on the same time add up */
         told.busy = always;
-    if (looks_dense(session, told, is_alone) || (!was_known && is_alone && busy >= UNKNOWN_RATIO))
+    if (looks_dense(session, told, is_alone) ||
+        (is_on(unknown_ratio) && !was_known && is_alone && busy >= UNKNOWN_RATIO))
         set_dense(session, true);
 }
 
@@ -345,6 +291,8 @@ static void judge(struct arbiter_session *session, struct told told, bool is_alo
  * once. */
 static double with_late(struct arbiter_session *session, double busy, double passed)
 {
+    if (!is_on(late))
+        return fmin(busy, 1);
     double told = busy * passed + session->estimate.late_ns, late = told - passed;
     session->estimate.late_ns = late < 0 ? 0 : late < LATE_MOST_NS ? late : LATE_MOST_NS;
     return late < 0 ? told / passed : 1;
@@ -355,7 +303,7 @@ static void set_known(struct arbiter_session *session)
     uint64_t now = session->arbiter->now;
     session->estimate.is_known = true;
     session->estimate.known_at = session->estimate.known_at ? session->estimate.known_at : now;
-    session->estimate.measure_at = now + session->estimate.measure_every;
+    session->estimate.measured.until = now + session->estimate.measured.length;
 }
 
 /* Learn the session's cost from the stretch that is over. */
@@ -374,11 +322,11 @@ static void learn_cost(struct arbiter_session *session, const struct stretch *st
     session->estimate.is_doubted = estimate_is_measured_singly(session) && !estimate_is_sure_of_each(session);
     session->estimate.is_wrong = false;
     if (solo_cost_learn(&session->estimate.cost, told, !session->estimate.is_known)) {
-        session->estimate.measure_every = MEASURE_FIRST_NS;
-        session->estimate.doubt_every = DOUBT_FIRST_NS;
+        session->estimate.measured.length = BACKOFF_FIRST_NS;
+        session->estimate.doubted.length = DOUBT_FIRST_NS;
         /* The stretch may have had calls of both kinds. */
-        session->estimate.is_doubted = true;
-        session->estimate.doubt_at = session->arbiter->now + CONFIRM_NS;
+        session->estimate.is_doubted = is_on(confirm);
+        session->estimate.doubted.until = session->arbiter->now + CONFIRM_NS;
     }
     bool is_sure = estimate_is_measured_singly(session) ? estimate_is_sure_of_each(session)
                                                         : solo_cost_is_sure(&session->estimate.cost);
@@ -451,21 +399,6 @@ bool estimate_is_stretch(const struct arbiter_session *session)
 
 /* --- Turns ----------------------------------------------------------------------------------------- */
 
-/* In the turn that is over, one of several processes was measured. The processes are taken to have work
- * independently of each other. */
-static void judge_singly(struct arbiter_session *session, double passed, bool gave_back)
-{
-    struct arbiter_process *last = session->processes;
-    double idle = 1;
-    for (struct arbiter_process *at = session->processes; at; at = at->next)
-        last = at->estimate.measured_at > last->estimate.measured_at ? at : last;
-    last->estimate.density = gave_back || passed <= 0 ? 0 : bounded(session->estimate.lease_busy_ns / passed);
-    for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        idle *= 1 - at->estimate.density;
-    if (1 - idle >= UNKNOWN_RATIO)
-        set_dense(session, true);
-}
-
 /* How long the turn was that is over. */
 static double turn_ns(const struct arbiter_session *session)
 {
@@ -483,11 +416,8 @@ void estimate_note_gap(const struct arbiter_session *session)
 
 void estimate_end_turn(struct arbiter_session *session, bool gave_back, bool was_measuring)
 {
-    double passed = turn_ns(session);
-    if (was_measuring && estimate_is_measured_singly(session))
-        judge_singly(session, passed, gave_back);
-    else
-        see_turn(session, passed, gave_back);
+    if (!was_measuring || !estimate_is_measured_singly(session))
+        see_turn(session, turn_ns(session), gave_back);
     if (was_measuring)
         session->estimate.measures += gave_back ? 1 : MEASURES_TURN;
     if (was_measuring && !session->estimate.is_known &&
@@ -499,11 +429,8 @@ void estimate_end_turn(struct arbiter_session *session, bool gave_back, bool was
     }
 }
 
-/* If it was dense until now, it has changed, and for a while its cost is still that of its former calls. */
 void estimate_leave_turns(struct arbiter_session *session)
 {
     struct session_estimate *estimate = &session->estimate;
-    bool was_dense = session->arbiter->now - estimate->dense_at < SETTLED_NS;
-    estimate->share_used = estimate->share_busy = 0;
-    estimate->used_over_ns = was_dense ? SMOOTH_NS : 0;
+    estimate->share_used = estimate->share_busy = estimate->used_over_ns = 0;
 }

@@ -3,19 +3,6 @@
  * the clock. */
 #include "daemon/schedule/estimate/estimate.h"
 
-/* NVML's figure covers a second or two up to now, and these are not the seconds by which sessions are charged. So
- * it is compared with the session's busiest recent second. It must be this many times as much, and more by this
- * part of the GPU, for a session to be doubted. */
-#define DOUBT_TIMES 4.0
-#define DOUBT_LEAST 0.2
-/* Looks count only if they are this far apart. One look charges for no more than LOOK_CHARGES_MOST_NS. */
-#define LOOKS_APART_NS UINT64_C(1000000000)
-#define LOOK_CHARGES_MOST_NS 6000000000.0
-/* After so many doubtful looks in a row, a session understates; after so many looks in a row at which its agents
- * are believed, it does not. */
-#define LOOKS_TO_DOUBT 2u
-#define LOOKS_TO_TRUST 6u
-
 void estimate_see(struct arbiter_session *session, unsigned gpu, double part)
 {
     session->estimate.used[gpu].seen_part += part;
@@ -63,15 +50,15 @@ bool estimate_compare(struct arbiter_session *session, double *unsaid_ns)
             said = fmax(said, fmin(session->facts.open_ns[gpu] / passed, 1));
         /* A session that is charged by the clock may have been charged for that much already, so what counts here
          * is only what its agents said. */
-        if (part > 0 && part >= DOUBT_TIMES * estimate->said_ns / passed)
+        if (part > 0 && part >= SEEN_TIMES * estimate->said_ns / passed)
             is_believed = false;
-        if (part < DOUBT_LEAST + said || part < DOUBT_TIMES * said)
+        if (part < SEEN_LEAST + said || part < SEEN_TIMES * said)
             continue;
         is_doubtful = true;
         if (estimate->doubts + 1 >= LOOKS_TO_DOUBT)
             unsaid_ns[gpu] = (part - said) * fmin(passed, LOOK_CHARGES_MOST_NS);
     }
-    if (!is_time)
+    if (!is_time || !is_on(look))
         return false;
     estimate->doubts = is_doubtful ? estimate->doubts + 1 : 0;
     estimate->trusts = is_believed ? estimate->trusts + 1 : 0;

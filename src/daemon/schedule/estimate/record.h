@@ -3,21 +3,18 @@
  * Written by estimate/ alone. Times are nanoseconds. */
 #pragma once
 
-#include "daemon/schedule/types.h"
+#include "daemon/schedule/backoff.h"
 #include "daemon/schedule/estimate/solo_cost.h"
+#include "daemon/schedule/types.h"
 
 struct process_estimate {
     /* The part of recent time in which it had work; and how much time that part covers, up to a bound. */
     double busy_part, busy_told_ns;
-    /* The least time that one of its calls takes while no other session's gate is open. */
-    struct least least;
     /* For a session with several processes: what this process's calls cost, when that was measured last, and
      * whether the cost is copied from another process of the session until it is measured. */
     struct solo_cost cost;
     uint64_t measured_at;
     bool is_like_another;
-    /* Of the turn in which it was measured last, the part in which it had work; 0: it gave the turn back. */
-    double density;
     /* Since `watched_at`: its time with work, what its calls cost, and how long it waited at its gate. And,
      * smoothed: the parts of the time in which it had work or waited, and that its calls cost; and how much time
      * these cover. */
@@ -72,12 +69,10 @@ struct beside {
     /* Of the time in which the session has work, the part in which the GPU does it, as a guess by time; and the
      * weight of that guess, 0..1, against its calls' cost. */
     double part, by_time;
-    /* The same three sums as in the window, with those of earlier windows, which count less. */
+    /* The same two sums as in the window, with those of earlier windows, which count less. */
     struct begun {
-        double ns, busy_ns, spent_ns;
+        double ns, busy_ns;
     } begun;
-    /* Of its calls' cost, the part for which the GPU had begun with work for long enough; 0: not known yet. */
-    double cost_part;
     /* In the last window, neither the cost of its calls nor what others were charged explained how long it had work. */
     bool is_unexplained;
 };
@@ -85,7 +80,7 @@ struct beside {
 struct session_estimate {
     struct solo_cost cost;
     bool is_known, is_dense;
-    int became;        /* enum became: what was not told yet */
+    bool became_light; /* and that was not told yet */
     uint64_t known_at; /* for the first time */
     uint64_t dense_at; /* when it was last found dense, or not dense any more */
     /* How long it has looked dense; of that, what it used, and how long it had no work. And how long it has looked
@@ -98,10 +93,8 @@ struct session_estimate {
     /* How much of its allowance of measuring turns (all other gates closed) it has taken; and how much it may take,
      * for each process that is measured by itself. */
     unsigned measures, measures_most;
-    /* When its cost is to be measured again if its minimum depends on it, and how long after that the next time. */
-    uint64_t measure_at, measure_every;
-    /* The same if its cost is doubted. */
-    uint64_t doubt_at, doubt_every;
+    /* Until when it is not measured again because its minimum depends on its cost; and because its cost is doubted. */
+    struct backoff measured, doubted;
     bool is_doubted;
     /* An audit found that all sessions together were charged too much or too little, and this one is the likeliest
      * cause. */

@@ -19,12 +19,6 @@ struct trend {
     unsigned odd;         /* stretches in a row that were beyond the trend */
 };
 
-/* The least time that a call took, over the last few measurements. */
-struct least {
-    double ns, next_ns;
-    uint64_t measured; /* measurements since `next_ns` began */
-};
-
 struct solo_cost {
     /* Calls and the time that they took, of which old ones fade; and the same of the stretches in a row that are
      * beyond the trend. */
@@ -34,12 +28,8 @@ struct solo_cost {
     double stretches, ns_squares, calls_squares, products;
     /* The least time that a single call took; 0: no agent says so. */
     double least_ns;
-    /* The cost is of a stretch in which the program changed its calls, so it may have had calls of both kinds: the
-     * next so many measurements replace it if they differ. */
-    unsigned may_be_mixed;
-    /* Trends: of what a call takes alone; of how many times as long it takes in company; and of the gap that the
-     * program leaves between calls, which is the program's own affair with company and without. */
-    struct trend alone, company, gaps;
+    /* Trends: of what a call takes alone; and of how many times as long it takes in company. */
+    struct trend alone, company;
 };
 
 /* What so many calls cost, in ns; negative: not known. */
@@ -69,11 +59,6 @@ struct cost_stretch {
 /* Learn from a stretch without company. `is_measure`: it was made to find out whether the cost has changed, and is
  * believed at once; otherwise several stretches in a row must agree. Returns whether the cost has changed. */
 bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool is_measure);
-
-/* There were `measured` measurements of calls, and `ns` is the least time that one showed. */
-void least_note(struct least *least, uint64_t measured, double ns);
-/* The least time that a call takes; 0: not known. */
-double least_of(const struct least *least);
 
 /* Look at a stretch in company. Returns whether the program may have changed. */
 bool solo_cost_is_doubtful(struct solo_cost *cost, struct cost_stretch stretch);

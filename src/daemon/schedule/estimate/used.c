@@ -4,24 +4,13 @@
 #include "daemon/schedule/estimate/estimate.h"
 
 #define SECOND_NS UINT64_C(1000000000)
-#define QUANTUM_START_NS UINT64_C(30000000)
-/* A turn is this many times as long as the gap of a hand-over: the time in which the holder has no work before the
- * GPU, because the previous holder's work still runs. */
-#define QUANTUM_GAPS 50
-#define QUANTUM_AUTO_MIN_NS UINT64_C(15000000)
-#define QUANTUM_AUTO_MAX_NS UINT64_C(50000000)
-/* Time that was charged to no session, or charged too much, is remembered up to this, since some work is reported
- * late. Where too much was charged, guests whose calls are not alike are charged less, by that time's part of
- * LEFT_PART_NS. */
-#define LEFT_MOST_NS 120000000.0
-#define LEFT_PART_NS 200000000.0
 
 uint64_t estimate_turn_ns(const struct arbiter *arbiter)
 {
     uint64_t quantum = (uint64_t)(arbiter->gap_ns * QUANTUM_GAPS);
     if (arbiter->quantum_fixed_ns)
         return arbiter->quantum_fixed_ns;
-    if (arbiter->gap_ns == 0)
+    if (!is_on(auto_quantum) || arbiter->gap_ns == 0)
         return QUANTUM_START_NS;
     if (quantum < QUANTUM_AUTO_MIN_NS)
         return QUANTUM_AUTO_MIN_NS;
@@ -31,9 +20,9 @@ uint64_t estimate_turn_ns(const struct arbiter *arbiter)
 static void add_left(struct arbiter *arbiter, uint64_t gpu, double ns)
 {
     double left = arbiter->gpus[gpu].estimate.left_ns + ns;
-    arbiter->gpus[gpu].estimate.left_ns = left > LEFT_MOST_NS    ? LEFT_MOST_NS
-                                          : left < -LEFT_MOST_NS ? -LEFT_MOST_NS
-                                                                 : left;
+    arbiter->gpus[gpu].estimate.left_ns = left > UNTAKEN_MOST_NS    ? UNTAKEN_MOST_NS
+                                          : left < -UNTAKEN_MOST_NS ? -UNTAKEN_MOST_NS
+                                                                    : left;
 }
 
 void estimate_pass(struct arbiter *arbiter, double passed)
@@ -91,11 +80,11 @@ void estimate_book_guest(struct arbiter_session *session, uint64_t gpu, double u
 static double believed_part(const struct arbiter_session *session)
 {
     double part = 1;
-    if (estimate_is_charged_by_calls(session))
+    if (!is_on(believed_part) || estimate_is_charged_by_calls(session))
         return 1;
     FOR_GPUS (gpu, session->facts.held) {
         double left = session->arbiter->gpus[gpu].estimate.left_ns;
-        part = left < 0 && 1 + left / LEFT_PART_NS < part ? 1 + left / LEFT_PART_NS : part;
+        part = left < 0 && 1 + left / UNTAKEN_PART_NS < part ? 1 + left / UNTAKEN_PART_NS : part;
     }
     return part;
 }
@@ -104,7 +93,9 @@ static double believed_part(const struct arbiter_session *session)
  * waits for another, and nobody knows how much of its time with work that was. */
 static double unsure_of(const struct arbiter_session *session, double used_ns, double busy_ns)
 {
-    double waits_ns = has_several_gpus(session) && busy_ns > used_ns ? busy_ns - used_ns : 0;
+    double waits_ns = is_on(waits_of_several_gpus) && has_several_gpus(session) && busy_ns > used_ns
+                          ? busy_ns - used_ns
+                          : 0;
     return used_ns * estimate_calls_error(session) + waits_ns;
 }
 

@@ -1,8 +1,5 @@
 #include "daemon/schedule/facts/facts.h"
 
-/* A holder that told nothing for so many reports counts as at work. */
-#define SILENT_REPORTS 3
-
 bool facts_process_is_waiting(const struct arbiter_process *process)
 {
     return process->facts.wants && !process->facts.is_away && process->facts.gate == PROCESS_CLOSED;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/schedule/record.h"
+#include "daemon/schedule/rules.h"
 
 /* For each GPU of the set; `gpu` is its number. */
 #define FOR_GPUS(gpu, set)                                                                                   \

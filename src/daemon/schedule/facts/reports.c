@@ -3,11 +3,6 @@
 
 #include "daemon/schedule/facts/facts.h"
 
-/* Two reports: the most that a process can have worked without a report, beyond its longest piece. */
-#define UNTOLD_NS (2.0 * WIRE_REPORT_NS)
-/* How long an agent remembers what calls took, unless it is told to forget. Company that it had for less than
- * OVERLAP_MOST_NS after it was told to forget, because the turn before had not ended, does not count. */
-#define OF_LATE_NS UINT64_C(500000000)
 #define OVERLAP_MOST_NS (2 * ARBITER_LEAD_NS)
 
 /* The earliest time at which the first piece of work in a report may have begun: a piece is reported as a whole,
@@ -33,7 +28,7 @@ static bool is_alone_since(const struct arbiter_process *process, uint64_t began
 {
     uint64_t company_at = process->session->facts.company_at;
     bool is_forgotten = process->facts.afresh_at + OVERLAP_MOST_NS >= company_at;
-    return company_at <= began && (is_forgotten || company_at + OF_LATE_NS <= began);
+    return company_at <= began && (!is_on(alone_of_late) || is_forgotten || company_at + OF_LATE_NS <= began);
 }
 
 /* Time with work counts up to the time that passed since the process's gate opened, for a process cannot claim more. A

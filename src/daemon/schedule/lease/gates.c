@@ -42,7 +42,9 @@ static bool is_overlapped(const struct arbiter_session *session)
 static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
     uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;
-    *ahead_ns = is_capped(session) && order_tokens_left(session) < BUCKET_NS / 2 ? AHEAD_BOUND_NS : 0;
+    *ahead_ns = is_on(ahead_bound_bucket) && is_capped(session) && order_tokens_left(session) < BUCKET_NS / 2
+                    ? AHEAD_BOUND_NS
+                    : 0;
     if (session->facts.lease == LEASE_EXCLUSIVE && (is_capped(session) || order_is_waited_for(session)) &&
         !order_keeps_its_gaps(session))
         flags |= WIRE_LEASE_WANTED;
@@ -57,7 +59,8 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
             continue;
         flags |=
             session->facts.lease == LEASE_GUEST || at->facts.lease == LEASE_GUEST ? WIRE_LEASE_COMPANY : 0;
-        if (at->role.takes_turns && at->estimate.is_known && !at->estimate.is_dense && !*ahead_ns)
+        if (at->role.takes_turns && at->estimate.is_known && !at->estimate.is_dense && !*ahead_ns &&
+            is_on(ahead_bound_gaps))
             *ahead_ns = AHEAD_BOUND_NS;
         if (at->facts.priority == session->facts.priority)
             continue;
@@ -65,8 +68,9 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
             flags |= session->facts.lease == LEASE_GUEST && role_is_favoured(session) ? WIRE_LEASE_BURSTS : 0;
             continue;
         }
-        *ahead_ns = AHEAD_BELOW_NS;
-        if (at->facts.lease == LEASE_GUEST && !at->facts.closing && facts_has_burst(at) &&
+        if (is_on(ahead_below))
+            *ahead_ns = AHEAD_BELOW_NS;
+        if (is_on(still) && at->facts.lease == LEASE_GUEST && !at->facts.closing && facts_has_burst(at) &&
             !session->order.is_due && role_is_favoured(at)) {
             flags |= WIRE_LEASE_STILL;
             facts_set_favoured(at, true);

@@ -2,19 +2,13 @@
 
 #include "base/check.h"
 
-/* The time between tries to close a session that did not drain, doubled each time; and once it is undrainable. */
-#define RETRY_NS UINT64_C(100000000)
-#define RETRY_UNDRAINABLE_NS UINT64_C(10000000000)
-/* If nothing is heard for so long, the sessions are looked at while one holds still. */
-#define STILL_LOOK_NS UINT64_C(120000000)
-
 /* Where processes of the session wait for each other's work, the next session has to wait for the end: otherwise
  * each step that they need would wait for a slice of that session's work. */
 uint64_t lease_leaves_at(const struct arbiter_session *session)
 {
     uint64_t done_at = 0;
-    if (!session->facts.closing || session->lease.closes_alone || session->facts.lease != LEASE_EXCLUSIVE ||
-        (is_measuring(session) && !session->lease.leaves))
+    if (!is_on(lead) || !session->facts.closing || session->lease.closes_alone ||
+        session->facts.lease != LEASE_EXCLUSIVE || (is_measuring(session) && !session->lease.leaves))
         return NEVER;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->facts.gate == PROCESS_CLOSING && at->lease.done_at > done_at)

@@ -4,12 +4,6 @@
 
 #include "daemon/schedule/order/order.h"
 
-/* How much work a stream may have before it where a program with gaps of its own takes turns, since its bursts
- * would each wait for what is left of another's work; and where a maximum is nearly reached. */
-#define AHEAD_BOUND_NS UINT64_C(1500000)
-/* After so many failed drains in a row, a session is called undrainable. */
-#define TRIES_UNDRAINABLE 3
-
 /* --- lease.c --------------------------------------------------------------------------------------- */
 
 /* The session holds that lease from now on: for all its GPUs, or instead of the lease that it has. Its gates stay as
@@ -74,5 +68,3 @@ void lease_note_answer(struct arbiter_process *process);
 uint64_t lease_steps_at(const struct arbiter_session *session);
 /* A closing begins: until when steps may be taken, and whether its processes are taken to wait for each other. */
 void lease_begin_steps(struct arbiter_session *session);
-/* No more than this is waited for. */
-#define LONGEST_BELIEVED_NS UINT64_C(2000000000)

@@ -1,21 +1,6 @@
 /* Work that does not drain since it waits for other work of its session: steps, of one call each, end it. */
 #include "daemon/schedule/lease/lease.h"
 
-/* For so long after a closing began, steps are taken; then it must come to an end. What agents take longer to
- * answer than ANSWER_NS does not count: a busy machine runs them late. */
-#define STEPS_FOR_NS UINT64_C(50000000)
-#define ANSWER_NS UINT64_C(1000000)
-/* The card's time slice when it serves several processes, about. */
-#define SLICE_NS UINT64_C(2000000)
-/* For so many closings after a step was needed, processes are taken to wait for each other's work; each next time
- * for twice as many. */
-#define ENTANGLED_CLOSINGS 16u
-#define ENTANGLED_MOST 1024u
-/* Work that is thought to wait for another process's work is late when it is this much over its time. */
-#define LATE_NS UINT64_C(700000)
-/* What a gate lets a process have before the GPU, apart from its longest piece, takes no longer than this, about. */
-#define LEFT_MOST_NS UINT64_C(6000000)
-
 static bool all_have_answered(const struct arbiter_session *session)
 {
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
@@ -48,7 +33,7 @@ void lease_begin_steps(struct arbiter_session *session)
 {
     session->lease.steps = 0;
     session->lease.steps_until = session->arbiter->now + STEPS_FOR_NS;
-    session->lease.closes_alone = session->lease.entangled > 0;
+    session->lease.closes_alone = is_on(closes_alone) && session->lease.entangled > 0;
     session->lease.entangled -= session->lease.closes_alone;
 }
 
@@ -72,7 +57,8 @@ static uint64_t believed_left(const struct arbiter_process *process, uint64_t le
     uint64_t longest =
         process->facts.longest_ns < LONGEST_BELIEVED_NS ? process->facts.longest_ns : LONGEST_BELIEVED_NS;
     uint64_t most_ns = longest + LEFT_MOST_NS;
-    return process->session->lease.closes_alone && left_ns > most_ns ? most_ns : left_ns;
+    return is_on(believed_left) && process->session->lease.closes_alone && left_ns > most_ns ? most_ns
+                                                                                             : left_ns;
 }
 
 /* For a session that closes alone. The GPU does by turns what its processes have in flight, so none of that is late
@@ -134,7 +120,7 @@ static bool any_stalls(const struct arbiter_session *session)
 
 static bool may_step(const struct arbiter_session *session)
 {
-    return session->facts.closing && session->arbiter->now <= session->lease.steps_until &&
+    return is_on(steps) && session->facts.closing && session->arbiter->now <= session->lease.steps_until &&
            facts_has_waiting_process(session);
 }
 

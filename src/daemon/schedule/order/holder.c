@@ -1,8 +1,6 @@
 /* How long the holder of a turn keeps it. */
 #include "daemon/schedule/order/order.h"
 
-#define EXTENSION_MIN_NS UINT64_C(1000000)
-
 uint64_t order_after(const struct arbiter *arbiter, double ns)
 {
     return arbiter->now + (ns < 50000 ? UINT64_C(50000) : (uint64_t)ns + 1);
@@ -19,7 +17,7 @@ bool order_takes_one_by_one(const struct arbiter_session *session)
  * is due waits. Otherwise its bursts would wait for whole turns. */
 bool order_is_cut_short(const struct arbiter_session *holder)
 {
-    for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
+    for (const struct arbiter_session *at = holder->arbiter->sessions; at && is_on(cut_short); at = at->next)
         if (order_presses(at, holder) && !at->estimate.is_dense && at->order.is_due &&
             !holder->order.is_due && account_owed(holder) < 0)
             return true;
@@ -58,11 +56,12 @@ bool order_is_waited_for(const struct arbiter_session *holder)
 uint64_t order_until_overtaken(const struct arbiter_session *holder)
 {
     double ns = (double)estimate_turn_ns(holder->arbiter);
-    for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
-        if (order_is_eligible(at) && at->role.takes_turns && (at->facts.gpus & holder->facts.held) &&
-            at->facts.priority == holder->facts.priority &&
-            (at->order.lag - holder->order.lag) * holder->account.weight < ns)
-            ns = (at->order.lag - holder->order.lag) * holder->account.weight;
+    if (is_on(until_overtaken))
+        for (const struct arbiter_session *at = holder->arbiter->sessions; at; at = at->next)
+            if (order_is_eligible(at) && at->role.takes_turns && (at->facts.gpus & holder->facts.held) &&
+                at->facts.priority == holder->facts.priority &&
+                (at->order.lag - holder->order.lag) * holder->account.weight < ns)
+                ns = (at->order.lag - holder->order.lag) * holder->account.weight;
     return ns < (double)EXTENSION_MIN_NS ? EXTENSION_MIN_NS : (uint64_t)ns;
 }
 
@@ -70,8 +69,8 @@ uint64_t order_until_overtaken(const struct arbiter_session *holder)
  * gaps of its own that is due. Otherwise it would wait for a long piece of another session's work after each gap. */
 bool order_keeps_its_gaps(const struct arbiter_session *holder)
 {
-    return holder->order.is_due && holder->estimate.is_known && !holder->estimate.is_dense &&
-           holder->arbiter->now < facts_silent_at(holder);
+    return is_on(keeps_gaps) && holder->order.is_due && holder->estimate.is_known &&
+           !holder->estimate.is_dense && holder->arbiter->now < facts_silent_at(holder);
 }
 
 /* The part of its turn that the holder uses, as far as known. */

@@ -1,10 +1,5 @@
 #include "daemon/schedule/order/order.h"
 
-/* How far a needy session with gaps must be behind its minimum to be due; and how far another session that takes
- * turns must be behind its own for that to be at its cost. */
-#define BEHIND_NS 4000000.0
-#define ROBBED_A_LITTLE_NS 20000000.0
-
 /* Whether a session of a higher priority wants one of its GPUs. */
 static bool is_outranked(const struct arbiter_session *session)
 {
@@ -30,7 +25,8 @@ static bool is_at_cost_of_others(const struct arbiter_session *session)
 static bool is_robbed(const struct arbiter_session *session)
 {
     double robbed = missing(session) - (is_exclusive(session) ? facts_uncharged(session) : 0);
-    return session->role.takes_turns && robbed >= (session->order.is_robbed ? 0 : ROBBED_NS);
+    return is_on(robbed_due) && session->role.takes_turns &&
+           robbed >= (session->order.is_robbed ? 0 : ROBBED_NS);
 }
 
 /* Find out whether the session is due: a minimum is kept, whatever the order is otherwise. A needy session with
@@ -41,8 +37,8 @@ static void find_due(struct arbiter_session *session)
     double owed = account_owed(session);
     bool is_needy = role_is_needy(session);
     session->order.is_robbed = is_robbed(session);
-    bool is_outrun = session->order.is_robbed || is_outranked(session);
-    if (owed <= 0 || (!is_outrun && (!is_needy || is_at_cost_of_others(session))))
+    bool is_outrun = session->order.is_robbed || (is_on(outranked_due) && is_outranked(session));
+    if (owed <= 0 || (!is_outrun && (!is_needy || (is_on(at_cost) && is_at_cost_of_others(session)))))
         session->order.is_due = false;
     else if (owed >= (is_needy ? BEHIND_NS : (double)estimate_turn_ns(session->arbiter)))
         session->order.is_due = true;

@@ -9,67 +9,20 @@
  * count. Where they bring no more calls a second, the guest was not needy. */
 #include "daemon/schedule/role/role.h"
 
-/* A guest is needy when it is this far behind its minimum. It lost some of it while it was measured for the first time:
- * it is not needy for NEEDY_AFTER_NS after that, and that loss does not count for NEW_NS. */
-#define NEEDY_NS 40000000.0
-#define NEEDY_AFTER_NS UINT64_C(100000000)
-#define NEW_NS UINT64_C(2000000000)
-/* For how long a needy guest takes turns, and the bound for doubling that each next time. The same for how long a
- * guest that turns did not help is not needy. */
-#define NEEDY_FIRST_NS UINT64_C(4000000000)
-#define NEEDY_MOST_NS UINT64_C(64000000000)
 /* What others may lack until guests take turns for their sake is ROBBED_NS, or this where a guest was one of those
  * until a short while ago. */
 #define ROBBED_AGAIN_NS (ROBBED_NS / 2)
-/* A guest takes what others lack if it uses more than its minimum, or than GUEST_LITTLE if that is more, by
- * GUEST_BEYOND. */
-#define GUEST_LITTLE 0.1
-#define GUEST_BEYOND 0.02
-/* How much time of a guest's pace is remembered, and how much is needed for a trial. How long a trial takes at
- * least; and how long if it is to tell small differences. */
-#define GUEST_MOST_NS 2000000000.0
-#define GUEST_LEAST_NS 200000000.0
-#define TRIAL_NS 1500000000.0
-#define TRIAL_LONG_NS 3000000000.0
-/* Turns are of no use if they bring less than this part of the calls that they should bring: where that is SURE times
- * as much as chance explains, and in a long trial where chance explains less than CHANCE_LITTLE of all calls. */
-#define OF_USE 0.25
-#define OF_USE_LONG 0.5
-#define SURE 3.0
-#define CHANCE_LITTLE 0.06
-/* A trial tells something of a guest whose speed was less than this many times its minimum. */
-#define ABOUT_MIN 1.05
-/* A guest that turns did not help, and that now makes calls at less than this part of its pace in turns, is no longer
- * such a one. */
-#define SAME_PACE 0.98
 
 void role_forget_need(struct arbiter_session *session)
 {
-    session->role.needy_for = session->role.donor_for = session->role.content_for = NEEDY_FIRST_NS;
-    session->role.needy_until = session->role.donor_until = session->role.content_until = 0;
+    session->role.needy = session->role.donor = session->role.content =
+        (struct backoff){.length = BACKOFF_FIRST_NS};
     session->role.as_guest = session->role.in_turns = (struct pace){0};
-}
-
-/* What was to last until then is over. */
-static void end(uint64_t *until, uint64_t now)
-{
-    *until = *until < now ? *until : now;
-}
-
-void role_try_open(const struct arbiter_session *gone)
-{
-    uint64_t now = gone->arbiter->now;
-    if (!gone->role.takes_turns || now - gone->facts.came_at < NEEDY_FIRST_NS)
-        return;
-    for (struct arbiter_session *at = gone->arbiter->sessions; at; at = at->next) {
-        end(&at->role.needy_until, now);
-        end(&at->role.donor_until, now);
-    }
 }
 
 bool role_is_needy(const struct arbiter_session *session)
 {
-    return !session->estimate.is_dense && session->arbiter->now < session->role.needy_until;
+    return !session->estimate.is_dense && backoff_lasts(&session->role.needy, session->arbiter->now);
 }
 
 /* --- Trials ---------------------------------------------------------------------------------------- */
@@ -78,7 +31,7 @@ void role_count_turns(struct arbiter_session *session)
 {
     struct pace all = {session->account.passed_ns, session->account.speed_ns, session->facts.calls};
     const struct pace *seen = &session->role.seen;
-    if (session->arbiter->now < session->role.needy_until && session->role.takes_turns) {
+    if (backoff_lasts(&session->role.needy, session->arbiter->now) && session->role.takes_turns) {
         session->role.in_turns.ns += all.ns - seen->ns;
         session->role.in_turns.speed_ns += all.speed_ns - seen->speed_ns;
         session->role.in_turns.calls += all.calls - seen->calls;
@@ -140,11 +93,10 @@ static void end_trial(struct arbiter_session *session)
     uint64_t now = session->arbiter->now;
     for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
         if (at->facts.gpus & session->facts.gpus)
-            end(&at->role.donor_until, now);
-    end(&session->role.needy_until, now);
-    session->role.needy_for = NEEDY_FIRST_NS;
-    session->role.content_until = now + session->role.content_for;
-    session->role.content_for *= session->role.content_for < NEEDY_MOST_NS ? 2 : 1;
+            backoff_end(&at->role.donor, now);
+    backoff_end(&session->role.needy, now);
+    session->role.needy.length = BACKOFF_FIRST_NS;
+    backoff_begin(&session->role.content, now);
     session->role.as_guest = (struct pace){0};
 }
 
@@ -152,26 +104,26 @@ bool role_is_content(const struct arbiter_session *session)
 {
     const struct pace *guest = &session->role.as_guest, *turns = &session->role.in_turns;
     double in_turns = calls_in(turns, guest->ns);
-    return session->arbiter->now < session->role.content_until &&
+    return backoff_lasts(&session->role.content, session->arbiter->now) &&
            guest->calls + SURE * by_chance(in_turns, guest->calls, turns->calls) >= SAME_PACE * in_turns;
 }
 
-/* Whether the session was needy until a moment ago. */
-static bool was_needy(const struct arbiter_session *session)
-{
-    uint64_t until = session->role.needy_until;
-    return until && session->arbiter->now - until < NEEDY_AFTER_NS;
-}
-
-/* Whether the session gets less than its minimum as a guest. What it missed at first, while it was measured, does not
- * count: then its speed as a guest has to be too low as well, unless it was a needy one until a moment ago. */
+/* Whether the session gets less than its minimum as a guest. */
 static bool lacks(const struct arbiter_session *session)
 {
     uint64_t known_ns = session->arbiter->now - session->estimate.known_at;
-    bool is_new = known_ns < NEW_NS && !was_needy(session);
     return session->facts.lease == LEASE_GUEST && session->account.owed_ns >= NEEDY_NS &&
-           known_ns >= NEEDY_AFTER_NS && !role_is_content(session) &&
-           (!is_new || speed_at(&session->role.as_guest) < promised_part(session));
+           known_ns >= NEEDY_AFTER_NS && !role_is_content(session);
+}
+
+/* Of the sessions on its GPUs, the one that uses most: its serial number; 0: none is there. */
+static uint64_t heaviest_beside(const struct arbiter_session *session)
+{
+    const struct arbiter_session *heaviest = NULL;
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && (!heaviest || at->estimate.share_used > heaviest->estimate.share_used))
+            heaviest = at;
+    return heaviest ? heaviest->serial : 0;
 }
 
 /* Whether nobody else takes turns, so that the session's own bring nothing before those do that take what it lacks. */
@@ -186,32 +138,33 @@ static bool is_among_guests(const struct arbiter_session *session)
 bool role_find_needy(struct arbiter_session *session)
 {
     uint64_t now = session->arbiter->now;
-    bool is_in_vain = role_is_needy(session) && are_turns_in_vain(session);
+    bool is_in_vain = is_on(content) && role_is_needy(session) && are_turns_in_vain(session);
     if (is_in_vain)
         end_trial(session);
-    if (is_in_vain || now < session->role.needy_until || !lacks(session))
+    if (!is_on(needy))
+        return false;
+    if (is_in_vain || backoff_lasts(&session->role.needy, now) || !lacks(session))
         return is_in_vain;
-    session->role.needy_until = now + session->role.needy_for;
-    session->role.needy_for *= session->role.needy_for < NEEDY_MOST_NS ? 2 : 1;
-    session->role.content_until = 0;
+    backoff_begin(&session->role.needy, now);
+    session->role.content.until = 0;
     session->role.in_turns = (struct pace){0};
-    if (is_among_guests(session))
+    session->role.got = speed_at(&session->role.as_guest);
+    session->role.beside = heaviest_beside(session);
+    if (is_on(among_guests) && is_among_guests(session))
         role_find_donors(session, INFINITY);
     return false;
 }
 
 /* --- Those who take what others lack --------------------------------------------------------------- */
 
-/* Have a guest take turns because others lack what it takes: for twice as long each time that this happens again
- * soon. */
+/* Have a guest take turns because others lack what it takes. */
 static void give_for_others(struct arbiter_session *session)
 {
-    uint64_t now = session->arbiter->now, until = session->role.donor_until;
-    if (until && now >= until && now - until > NEEDY_MOST_NS)
-        session->role.donor_for = NEEDY_FIRST_NS;
-    else if (until && now >= until && session->role.donor_for < NEEDY_MOST_NS)
-        session->role.donor_for *= 2;
-    session->role.donor_until = now + session->role.donor_for;
+    uint64_t now = session->arbiter->now;
+    struct backoff *donor = &session->role.donor;
+    if (now - donor->until > BACKOFF_MOST_NS)
+        donor->length = BACKOFF_FIRST_NS;
+    backoff_begin(donor, now);
 }
 
 /* The part of a GPU's time that a guest keeps from others. Work that needs several GPUs occupies each of them while
@@ -224,13 +177,14 @@ static double taken_by(const struct arbiter_session *guest)
 /* How much others may lack until the guest is one who takes it: less where it was one until a short while ago. */
 static double robs_at_ns(const struct arbiter_session *guest)
 {
-    uint64_t until = guest->role.donor_until;
-    return until && guest->arbiter->now - until < NEEDY_FIRST_NS ? ROBBED_AGAIN_NS : ROBBED_NS;
+    uint64_t until = guest->role.donor.until;
+    return is_on(robbed_again) && until && guest->arbiter->now - until < BACKOFF_FIRST_NS ? ROBBED_AGAIN_NS
+                                                                                          : ROBBED_NS;
 }
 
 void role_find_donors(const struct arbiter_session *robbed, double lacks_ns)
 {
-    if (lacks_ns < ROBBED_AGAIN_NS)
+    if (!is_on(donors) || lacks_ns < ROBBED_AGAIN_NS)
         return;
     for (struct arbiter_session *at = robbed->arbiter->sessions; at; at = at->next) {
         if (!meets(at, robbed) || at->role.takes_turns || lacks_ns < robs_at_ns(at))

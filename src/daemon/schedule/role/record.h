@@ -3,6 +3,7 @@
  * Written by role/ alone. Times are nanoseconds. */
 #pragma once
 
+#include "daemon/schedule/backoff.h"
 #include "daemon/schedule/types.h"
 
 /* How a session fared for `ns`: its speed as a part of its speed alone, times the time; and its calls. */
@@ -20,17 +21,24 @@ struct favour {
     /* The window before was wasted too. One wasted window says nothing: on a busy machine, any program leaves the
      * GPU idle now and then. */
     bool was_wasted;
-    /* They hold still again from then on; and how long they will not the next time. */
-    uint64_t again_at, every;
+    /* They do not hold still. */
+    struct backoff pause;
 };
 
 struct session_role {
     /* Whether it takes turns; until when as a needy guest, and until when for the sake of others; and for how long
      * the next time. */
     bool takes_turns;
-    uint64_t needy_until, needy_for, donor_until, donor_for;
-    /* Until when it is not needy, since turns did not help it; and for how long the next time. */
-    uint64_t content_until, content_for;
+    enum arbiter_why why;
+    /* Of a needy one: its speed as a guest, as a part of its speed alone; and the serial number of the session beside it
+     * that used most. */
+    double got;
+    uint64_t beside;
+    /* Its cost is to be learned in its turns, for which all other gates are closed. */
+    bool is_measured;
+    struct backoff needy, donor;
+    /* It is not needy, since turns did not help it. */
+    struct backoff content;
     /* How it fared of late as a guest beside others; and in turns, since it was last found needy. */
     struct pace as_guest, in_turns;
     /* Of the account and of its calls in all, what was looked at. */

@@ -6,9 +6,47 @@ void role_begin(struct arbiter_session *session)
     role_favour_begin(session);
 }
 
+static bool has_company(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->processes)
+            return true;
+    return false;
+}
+
+/* Whether a guest of a higher priority is on the session's GPUs, whose gate would close. */
+static bool is_below_a_guest(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->facts.priority > session->facts.priority &&
+            at->facts.lease == LEASE_GUEST)
+            return true;
+    return false;
+}
+
+bool role_is_new(const struct arbiter_session *session)
+{
+    return !session->estimate.known_at;
+}
+
+/* A newcomer is a guest, whose use is guessed, as long as measuring it would cost others too much: where its user has
+ * measured enough of late, and for a second beside guests of a higher priority. */
+static bool is_to_be_measured(const struct arbiter_session *session)
+{
+    bool is_waiting =
+        session->arbiter->now - session->facts.came_at < MEASURE_BELOW_NS && is_below_a_guest(session);
+    if (session->estimate.is_known)
+        return false;
+    if (!role_is_new(session) || !has_company(session))
+        return true;
+    return !is_waiting && account_measure_left(session) > (session->role.is_measured ? 0 : MEASURE_LEAST_NS);
+}
+
 void role_pass(struct arbiter *arbiter, double passed)
 {
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
+        if (is_measuring(at) && role_is_new(at) && at->facts.lease == LEASE_EXCLUSIVE && has_company(at))
+            account_take_measure(at, passed / estimate_measured_count(at));
         role_favour_count(at, passed);
         role_count_turns(at);
     }
@@ -24,18 +62,31 @@ static bool is_below_a_dense_one(const struct arbiter_session *session)
     return false;
 }
 
-static bool should_take_turns(const struct arbiter_session *session)
+static enum arbiter_why find_why(const struct arbiter_session *session)
 {
+    const struct session_role *role = &session->role;
     uint64_t now = session->arbiter->now;
-    return !session->estimate.is_known || session->estimate.is_dense || session->estimate.understates ||
-           now < session->role.needy_until || now < session->role.donor_until ||
-           is_below_a_dense_one(session);
+    if (role->is_measured)
+        return WHY_MEASURED;
+    if (session->estimate.is_dense)
+        return WHY_DENSE;
+    if (session->estimate.understates)
+        return WHY_UNDERSTATES;
+    if (backoff_lasts(&role->needy, now))
+        return WHY_NEEDY;
+    if (backoff_lasts(&role->donor, now))
+        return WHY_DONOR;
+    if (is_on(below_dense) && is_below_a_dense_one(session))
+        return WHY_BELOW;
+    return role_is_content(session) ? WHY_CONTENT : WHY_LIGHT;
 }
 
 enum role_change role_find(struct arbiter_session *session)
 {
     bool took_turns = session->role.takes_turns;
-    session->role.takes_turns = should_take_turns(session);
+    session->role.is_measured = is_to_be_measured(session);
+    session->role.why = find_why(session);
+    session->role.takes_turns = session->role.why >= WHY_MEASURED;
     if (session->role.takes_turns == took_turns)
         return ROLE_STAYS;
     return took_turns ? ROLE_BECOMES_GUEST : ROLE_TAKES_TURNS;
@@ -45,11 +96,11 @@ uint64_t role_next(const struct arbiter_session *session)
 {
     const struct session_role *role = &session->role;
     uint64_t now = session->arbiter->now, next = NEVER;
-    if (role->needy_until > now)
-        next = role->needy_until;
-    if (role->donor_until > now)
-        next = earliest(next, role->donor_until);
+    if (backoff_lasts(&role->needy, now))
+        next = role->needy.until;
+    if (backoff_lasts(&role->donor, now))
+        next = earliest(next, role->donor.until);
     if (session->facts.lease == LEASE_GUEST && !role_is_favoured(session))
-        next = earliest(next, role->favour.again_at);
+        next = earliest(next, role->favour.pause.until);
     return next;
 }

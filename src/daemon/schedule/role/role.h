@@ -7,9 +7,11 @@
 /* Whether its cost is to be learned in its turns, for which all other gates must be closed. */
 static inline bool is_measuring(const struct arbiter_session *session)
 {
-    return !session->estimate.is_known && session->role.takes_turns;
+    return session->role.is_measured && !session->estimate.is_known;
 }
 
+/* Whether its cost was never known. */
+bool role_is_new(const struct arbiter_session *session);
 /* The session is new. */
 void role_begin(struct arbiter_session *session);
 /* `passed` ns have passed up to now. */
@@ -26,9 +28,6 @@ uint64_t role_next(const struct arbiter_session *session);
 
 /* How the session fared as a guest says nothing any more. */
 void role_forget_need(struct arbiter_session *session);
-/* The session's last process has gone. If it took turns and had been there for 4 seconds or more, all sessions that
- * take turns only for a while are tried as guests again. */
-void role_try_open(const struct arbiter_session *gone);
 /* Whether the session takes turns because it got less than its minimum as a guest. */
 bool role_is_needy(const struct arbiter_session *session);
 /* Whether the session is as fast as a guest as it was in turns. */
@@ -45,9 +44,6 @@ void role_find_donors(const struct arbiter_session *robbed, double lacks_ns);
 bool role_find_needy(struct arbiter_session *session);
 
 /* --- favour.c -------------------------------------------------------------------------------------- */
-
-/* How much work a stream may have before it where a session of a higher priority may begin a burst at any time. */
-#define AHEAD_BELOW_NS UINT64_C(300000)
 
 void role_favour_begin(struct arbiter_session *session);
 /* `passed_ns` more have passed, in which others held still for the session's bursts, or did not. */

@@ -522,6 +522,35 @@ static void guests_that_get_less_than_their_minima_take_turns(void **state)
     assert_minima_of_a_greedy_pair("15%..100%", 15, "80%..100%", 80);
 }
 
+/* Each says why it is what it is: what takes no turns, what keeps the GPU busy, and what got too little as a guest. */
+static void sessions_say_why_they_take_turns(void **state)
+{
+    double got = 0;
+    void *beside = NULL;
+    const struct member *needy = world_add(
+        &world, "50%..100%", NORMAL, (struct program){.piece_ns = 30000, .burst = 1, .idle_ns = 110000});
+    const struct member *other = world_add(
+        &world, "35%..100%", NORMAL, (struct program){.piece_ns = 540000, .burst = 1, .idle_ns = 110000});
+    for (unsigned i = 0; i < 500 && arbiter_session_why(needy->session, &got, &beside) != WHY_NEEDY; i++)
+        world_run(&world, SECOND / 100);
+    assert_int_equal(arbiter_session_why(needy->session, &got, &beside), WHY_NEEDY);
+    assert_true(got > 0 && got < 0.5);
+    assert_ptr_equal(beside, &world);
+    assert_int_equal(arbiter_session_why(other->session, &got, &beside), WHY_DONOR);
+}
+
+static void who_is_alone_dense_or_light_says_so(void **state)
+{
+    double got;
+    void *beside;
+    const struct member *dense = world_add(&world, "50%..100%", NORMAL, (struct program){.piece_ns = 300000});
+    const struct member *light = world_add(
+        &world, "10%..100%", NORMAL, (struct program){.piece_ns = 100000, .burst = 1, .idle_ns = 5 * MS});
+    world_run(&world, 2 * SECOND);
+    assert_int_equal(arbiter_session_why(dense->session, &got, &beside), WHY_DENSE);
+    assert_int_equal(arbiter_session_why(light->session, &got, &beside), WHY_LIGHT);
+}
+
 /* As guests, the first does one short call for each long one of the other: a fifth of what it does alone. Each time that this is tried
  * again, both take turns again soon: with the other as a guest, turns of the first would change nothing. */
 static void a_guest_that_another_keeps_small_loses_little_where_that_is_tried_again(void **state)
@@ -835,14 +864,15 @@ static void charges_follow_a_program_that_becomes_another(void **state)
     world.breaches = 0;
 }
 
-/* What the daemon keeps of earlier sessions makes later ones no slower. */
+/* What the daemon keeps of earlier sessions makes later ones no slower. They are other users': for how long a user's newcomers
+ * may be measured is kept. */
 static void the_same_pair_fares_the_same_every_time(void **state)
 {
     double first[2] = {0}, percent[WORLD_PROCESSES];
     for (unsigned times = 0; times < 10; times++) {
-        world_add(&world, "20%..100%", NORMAL,
-                  (struct program){.piece_ns = 30000, .burst = 1, .idle_ns = 60000});
-        world_add(&world, "80%..100%", NORMAL, (struct program){.piece_ns = 400000});
+        world_add_of(&world, 100 + times, "20%..100%", NORMAL,
+                     (struct program){.piece_ns = 30000, .burst = 1, .idle_ns = 60000});
+        world_add_of(&world, 200 + times, "80%..100%", NORMAL, (struct program){.piece_ns = 400000});
         run_and_measure(4 * SECOND, percent);
         for (unsigned i = 0; i < 2; i++) {
             first[i] = times ? first[i] : percent[i];
@@ -1540,6 +1570,8 @@ int main(void)
         T(guests_that_together_want_more_than_there_is_keep_their_minima),
         T(guests_that_get_less_than_their_minima_take_turns),
         T(a_guest_that_another_keeps_small_loses_little_where_that_is_tried_again),
+        T(sessions_say_why_they_take_turns),
+        T(who_is_alone_dense_or_light_says_so),
         T(a_guest_that_was_dense_for_a_moment_is_a_guest_again_soon),
         T(what_a_light_session_was_not_promised_goes_to_the_busy_one),
         T(a_busy_session_gets_its_minimum_beside_one_that_is_not),

@@ -267,10 +267,10 @@ int main(int count, char **words)
          {{1.1, 1.1, 0.99, 34, 4}, {1.1, 1.1, 0.99, 34, 4}}},
         {"short sessions come and go",
          short_ones_come_and_go,
-         {{5.5, 0, 0.75, 51, 60}, {7.5, 0, 0.75, 51, 60}}},
+         {{1.2, 0, 0.95, 85, 8}, {1.2, 0, 0.95, 55, 8}}},
         {"short sessions come and go below",
          short_ones_come_and_go_below,
-         {{11, 0, 0.7, 51, 50}, {15, 0, 0.7, 51, 50}}},
+         {{1.2, 0, 0.97, 10, 1}, {1.2, 0, 0.97, 10, 1}}},
     };
     struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0])];
     size_t chosen = 0;

@@ -113,24 +113,6 @@ static void a_cost_of_calls_that_differ_is_charged_by_once_many_were_measured(vo
     assert_true(solo_cost_is_steady(&alike));
 }
 
-static void the_least_is_that_of_late(void **state)
-{
-    struct least least = {0};
-    assert_true(least_of(&least) == 0);
-    least_note(&least, 5, 0.2 * MS);
-    assert_true(least_of(&least) == 0); /* too few to tell */
-    for (unsigned i = 0; i < 10; i++)
-        least_note(&least, 5, (0.1 + 0.1 * (i % 2)) * MS);
-    assert_true(least_of(&least) == 0.1 * MS);
-    for (unsigned i = 0; i < 10; i++)
-        least_note(&least, 10, 0.3 * MS);
-    assert_true(least_of(&least) == 0.3 * MS);
-    least_note(&least, 1, 0.2 * MS); /* at once */
-    assert_true(least_of(&least) == 0.2 * MS);
-    least_note(&least, 0, 0);
-    assert_true(least_of(&least) == 0.2 * MS);
-}
-
 static void one_odd_stretch_changes_nothing_and_three_do(void **state)
 {
     struct solo_cost cost = learned();
@@ -177,18 +159,6 @@ static void company_is_no_doubt_but_a_turn_in_it_is(void **state)
     assert_true(solo_cost_of(&cost, 1) == 0.1 * MS);
 }
 
-/* A program that stops to leave gaps between its calls. */
-static void gaps_that_go_are_a_doubt(void **state)
-{
-    struct solo_cost cost = learned();
-    for (unsigned i = 0; i < 20; i++)
-        assert_false(solo_cost_is_doubtful(&cost, stretch(20, 15, 50)));
-    unsigned doubts = 0;
-    for (unsigned i = 0; i < 5; i++)
-        doubts += solo_cost_is_doubtful(&cost, stretch(20, 20, 66));
-    assert_int_equal(doubts, 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,12 +168,10 @@ int main(void)
         cmocka_unit_test(two_stretches_about_alike_make_no_cost_that_is_charged_by),
         cmocka_unit_test(stretches_that_agree_by_chance_make_no_cost_that_is_charged_by),
         cmocka_unit_test(a_cost_of_calls_that_differ_is_charged_by_once_many_were_measured),
-        cmocka_unit_test(the_least_is_that_of_late),
         cmocka_unit_test(one_odd_stretch_changes_nothing_and_three_do),
         cmocka_unit_test(what_is_measured_on_purpose_is_believed_at_once),
         cmocka_unit_test(a_measure_of_both_kinds_is_replaced_by_the_next),
         cmocka_unit_test(company_is_no_doubt_but_a_turn_in_it_is),
-        cmocka_unit_test(gaps_that_go_are_a_doubt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
