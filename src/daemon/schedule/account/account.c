@@ -51,11 +51,6 @@ static void owe(struct arbiter_session *session, double ns)
         session->account.owed_ns = -AHEAD_MOST_NS;
 }
 
-double account_owed(const struct arbiter_session *session)
-{
-    return session->account.owed_ns - (is_exclusive(session) ? facts_uncharged(session) : 0);
-}
-
 void account_forgive(struct arbiter_session *session, enum forgiven why)
 {
     if (why == FORGIVEN_CONTENT || is_on(forgive_dense))

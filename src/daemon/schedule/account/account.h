@@ -56,7 +56,11 @@ void account_use_up(struct arbiter_session *session);
 /* --- What is owed ---------------------------------------------------------------------------------- */
 
 /* What the session is owed, less what it took and is not charged for yet. */
-double account_owed(const struct arbiter_session *session);
+static inline double account_owed(const struct arbiter_session *session)
+{
+    return session->account.owed_ns - (is_exclusive(session) ? facts_uncharged(session) : 0);
+}
+
 /* Why nothing is owed any more of what was. */
 enum forgiven {
     FORGIVEN_WAS_DENSE, /* while it was dense, its turns took nothing off: that is no sign of need as a guest */

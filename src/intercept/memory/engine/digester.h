@@ -11,35 +11,12 @@
 #include <stdint.h>
 
 #include "cuda/driver.h"
+#include "intercept/memory/engine/tools.h"
 
-struct swap_tools;
 struct digest;
-struct digest_part;
 
-/* How much went how fast, by the GPU's own clock. */
-struct pace {
-    uint64_t bytes;
-    double ns;
-};
 /* Add what went between two events that are reached. */
 void pace_add(struct pace *pace, uint64_t bytes, CUevent begun, CUevent done);
-
-struct digester {
-    CUmodule module; /* NULL: not loaded */
-    CUfunction function;
-    struct digest_part *parts; /* of one launch; NULL: no memory yet */
-    struct digest *sums;       /* of each part */
-    uint32_t count;            /* of parts that wait for the next launch */
-    uint64_t bytes;            /* in them */
-    struct pace pace;          /* in this move */
-};
-
-/* What the moves of a context have shown: a digest that takes longer than the copy that it may save is not worth it. */
-struct digests_worth {
-    struct pace copies;     /* of the last move out that copied something */
-    unsigned slow_moves;    /* in a row, in which digests took longer than copies of as much */
-    unsigned moves_without; /* so many moves out take no digests; then they are tried again */
-};
 
 /* Load the kernel, if it is not, as far as to where it has run once. False: there are no digests, perhaps as the card has
  * no room for it. */

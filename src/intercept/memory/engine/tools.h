@@ -5,8 +5,35 @@
  * made with the context comes before all that the program makes there. */
 #pragma once
 
+#include <stdint.h>
+
 #include "cuda/driver.h"
-#include "intercept/memory/engine/digester.h"
+
+struct digest;
+struct digest_part;
+
+/* How much went how fast, by the GPU's own clock. */
+struct pace {
+    uint64_t bytes;
+    double ns;
+};
+
+struct digester {
+    CUmodule module; /* NULL: not loaded */
+    CUfunction function;
+    struct digest_part *parts; /* of one launch; NULL: no memory yet */
+    struct digest *sums;       /* of each part */
+    uint32_t count;            /* of parts that wait for the next launch */
+    uint64_t bytes;            /* in them */
+    struct pace pace;          /* in this move */
+};
+
+/* What the moves of a context have shown: a digest that takes longer than the copy that it may save is not worth it. */
+struct digests_worth {
+    struct pace copies;     /* of the last move out that copied something */
+    unsigned slow_moves;    /* in a row, in which digests took longer than copies of as much */
+    unsigned moves_without; /* so many moves out take no digests; then they are tried again */
+};
 
 #define SWAP_CONTEXTS_MAX 64u
 
