@@ -126,8 +126,9 @@ json_t *api_lease_json(const struct session *session)
 {
     struct standing standing = standing_of(session);
     char why[STANDING_WHY];
-    return json_pack("{s:s,s:b,s:b,s:s,s:b,s:b,s:o,s:f,s:o,s:I}", "lease", standing_lease_name(standing.lease),
-                     "waiting", standing.waits, "takes_turns", standing.takes_turns, "turns_why", standing_why(session, why), "understates_use",
+    return json_pack("{s:s,s:b,s:b,s:s,s:b,s:b,s:o,s:f,s:o,s:I}", "lease",
+                     standing_lease_name(standing.lease), "waiting", standing.waits, "takes_turns",
+                     standing.takes_turns, "turns_why", standing_why(session, why), "understates_use",
                      standing.understates, "undrainable", standing.is_undrainable, "compute_progress_ratio",
                      progress_json(&standing), "gate_wait_seconds", (double)standing.waited_ns / 1e9,
                      "gate_waits", waits_json(&standing), "overruns", (json_int_t)standing.overruns);

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
+#include "daemon/agents/agents.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/residency/ahead.h"
-#include "daemon/agents/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 

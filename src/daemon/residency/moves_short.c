@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/stays.h"
-#include "daemon/agents/agents.h"
 #include "daemon/session/process.h"
 #include "daemon/session/promises.h"
 #include "daemon/session/session.h"
