@@ -67,7 +67,7 @@ struct cli_arguments {
     const char *form;        /* NULL: not given */
     const char *slice;       /* NULL: not given */
     unsigned lines;          /* 0: not given */
-    bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait, hook;
+    bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait, hook, tunables;
     char **operands; /* ends with NULL */
     unsigned operand_count;
 };

@@ -5,6 +5,7 @@
 #include "cli/options.h"
 #include "cli/session_cells.h"
 #include "cli/verbs.h"
+#include "cli/verbs/scheduler_tunables.h"
 #include "client/client.h"
 #include "client/session_fields.h"
 
@@ -16,6 +17,8 @@ static const struct cli_option options[] = {
     {"anti-thrash", "on|off|auto", CLI_ANTI_THRASH, offsetof(struct cli_arguments, anti_thrash),
      "sessions whose memory can leave the card take turns when their memory does not fit together (auto), "
      "always (on), or never (off: a session that needs room gets it at once)"},
+    {"tunables", NULL, CLI_FLAG, offsetof(struct cli_arguments, tunables),
+     "print the numbers that the scheduler goes by instead, with where each comes from and what it is for"},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
@@ -102,6 +105,10 @@ static enum cli_status act(const struct cli_arguments *arguments)
     struct client client;
     struct error error;
     json_t *body = NULL;
+    if (arguments->tunables) {
+        scheduler_print_tunables(arguments->json);
+        return cli_finish_output();
+    }
     if (arguments->quantum || arguments->anti_thrash)
         body = json_pack("{s:s*,s:s*}", "quantum", arguments->quantum, "anti_thrash", arguments->anti_thrash);
     json_t *scheduler = NULL;

@@ -1,8 +1,8 @@
 /* arbiter.h - which session may submit work to which GPU, and for how long.
  *
  * The arbiter is pure: it is told what happened and when, and answers through callbacks. It has no clock, no
- * socket and no timer of its own; src/daemon/agents/agents.h connects it to the world. The rules are explained
- * in docs/architecture.md, "The GPUs' time".
+ * socket and no timer of its own; src/daemon/schedule/schedule.h connects it to the world. docs/internals/scheduling.md
+ * explains the rules.
  *
  * session   a set of processes that share one lease over all GPUs they use (all of them, or none)
  * process   has one gate, which is open while its session holds the lease and the process asked for it
