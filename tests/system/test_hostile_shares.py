@@ -26,6 +26,7 @@ def victim(daemon, reap):
 
     def part_of_the_gpu():
         worker.begin(1000 * (WINDOW_S + 1))
+        wait_for(lambda: worker.process.pid in clock.read()[1], "the victim to work on the GPU")
         time.sleep(0.5)
         before_ns, before = clock.read()
         time.sleep(WINDOW_S)

@@ -6,10 +6,11 @@ void role_begin(struct arbiter_session *session)
     role_favour_begin(session);
 }
 
-static bool has_company(const struct arbiter_session *session)
+/* Whether a guest is there, whose gate would close while the session is measured. Who takes turns waits for turns anyway. */
+static bool is_beside_guests(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (meets(at, session) && at->processes)
+        if (meets(at, session) && at->processes && !at->role.takes_turns)
             return true;
     return false;
 }
@@ -37,7 +38,7 @@ static bool is_to_be_measured(const struct arbiter_session *session)
         session->arbiter->now - session->facts.came_at < MEASURE_BELOW_NS && is_below_a_guest(session);
     if (session->estimate.is_known)
         return false;
-    if (!role_is_new(session) || !has_company(session))
+    if (!role_is_new(session) || !is_beside_guests(session))
         return true;
     return !is_waiting && account_measure_left(session) > (session->role.is_measured ? 0 : MEASURE_LEAST_NS);
 }
@@ -45,7 +46,7 @@ static bool is_to_be_measured(const struct arbiter_session *session)
 void role_pass(struct arbiter *arbiter, double passed)
 {
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
-        if (is_measuring(at) && role_is_new(at) && at->facts.lease == LEASE_EXCLUSIVE && has_company(at))
+        if (is_measuring(at) && role_is_new(at) && at->facts.lease == LEASE_EXCLUSIVE && is_beside_guests(at))
             account_take_measure(at, passed / estimate_measured_count(at));
         role_favour_count(at, passed);
         role_count_turns(at);

@@ -71,6 +71,7 @@ static void nobody_has_more_than_a_quarter_of_the_descriptors(void **state)
     remove_all(&daemon, one(), USER_LEDGER, 19);
     remove_all(&daemon, one(), USER_PROCESS, 20);
     assert_true(LIST_EMPTY(&daemon.users));
+    lent_uids_free(&daemon);
 }
 
 static void the_daemons_own_user_has_all_of_them(void **state)
@@ -80,6 +81,7 @@ static void the_daemons_own_user_has_all_of_them(void **state)
     assert_int_equal(add_all(&daemon, geteuid(), USER_PROCESS, 1000), 1000);
     remove_all(&daemon, geteuid(), USER_PROCESS, 1000);
     assert_true(LIST_EMPTY(&daemon.users));
+    lent_uids_free(&daemon);
 }
 
 static void connections_that_said_nothing_yet_are_few_for_everybody(void **state)
@@ -102,6 +104,7 @@ static void connections_that_said_nothing_yet_are_few_for_everybody(void **state
             remove_all(&daemon, one() + i, use, USER_CONNECTIONS_MAX);
         assert_true(LIST_EMPTY(&daemon.users));
     }
+    lent_uids_free(&daemon);
 }
 
 /* Make `lines` what /etc/subuid would be. */

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/user_time.h"
 #include "daemon/loop/watch.h"
 
@@ -88,6 +89,7 @@ static int end(void **state)
     drop(&other);
     user_time_stop(&daemon_state);
     sd_event_unref(daemon_state.loop);
+    lent_uids_free(&daemon_state);
     return 0;
 }
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/soon.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
@@ -198,6 +199,7 @@ static int end(void **state)
     soon_free(daemon_state.moves->soon);
     sd_event_source_unref(daemon_state.moves->timer);
     sd_event_unref(daemon_state.loop);
+    lent_uids_free(&daemon_state);
     return 0;
 }
 

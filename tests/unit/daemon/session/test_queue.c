@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/round.h"
 #include "daemon/session/admit.h"
 #include "daemon/session/queue.h"
@@ -53,6 +54,7 @@ static int end(void **state)
     queue_stop(&daemon_state);
     round_stop(&daemon_state);
     sd_event_unref(daemon_state.loop);
+    lent_uids_free(&daemon_state);
     return 0;
 }
 
