@@ -1470,13 +1470,14 @@ static void nor_where_the_default_stream_is_one_of_them(void **state)
     assert_true(context_questions <= timed_records);
 }
 
-/* Launch until the next ones have nothing to do but to be counted. */
+/* Launch until the next ones have nothing to do but to be counted. How long that takes follows from how long launches took
+ * by the clock, so a moment without a CPU makes it take longer. */
 static void launch_until_quick(CUstream stream)
 {
     in_flight_forget_late(gate); /* each long one may have had a mark of its own */
     timed_for_many(stream);
     piece_ms = 0.001f;
-    for (unsigned i = 0; i < MANY && !gate_self.entry->quick; i++)
+    for (unsigned i = 0; i < 50 * MANY && !gate_self.entry->quick; i++)
         launch_on(stream);
     piece_ms = 0.25f;
     assert_true(gate_self.entry->quick);
