@@ -374,7 +374,8 @@ def test_a_memory_cgroup_that_is_too_small_refuses_before_its_bound(daemon, star
     wait_for(lambda: daemon.session("large")["movable_bytes"] > 300 * MIB, "the daemon to have heard of more than fits")
     refused = daemon.cli("suspend", "large", check=False)
     assert refused.returncode == 1 and "there is no host memory for it" in refused.stderr and "can spare" in refused.stderr
-    assert daemon.session("large")["residency"] == "resident" and daemon.session("large")["host_memory_bytes"] == 0
+    wait_for(lambda: daemon.session("large")["residency"] == "resident" and daemon.session("large")["host_memory_bytes"] == 0,
+             "what had left to be back")
     small = start(10, 8 * MIB, "--name", "small", "--memory", "200MiB")
     suspend(daemon, "small")
     resume(daemon, "small")
