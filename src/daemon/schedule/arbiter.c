@@ -118,7 +118,7 @@ static void become_loose(struct arbiter_session *session)
 
 static void set_free(struct arbiter_session *session)
 {
-    facts_set_held(session, 0, session->facts.held);
+    facts_set_gpus(session, 0);
     if (session->facts.lease == LEASE_FREE && !session->facts.closing)
         return;
     account_charge(session);
@@ -135,17 +135,17 @@ static void set_gpus(struct arbiter_session *session, uint64_t gpus)
     if (more)
         account_come_back(session, more);
     uint64_t held = session->facts.held;
-    facts_set_held(session, gpus, held);
+    facts_set_gpus(session, gpus);
     if (session->facts.lease == LEASE_FREE) {
-        facts_set_held(session, gpus, gpus);
+        facts_set_held(session, gpus);
         close_lease(session);
     } else if (session->facts.lease == LEASE_GUEST) {
-        facts_set_held(session, gpus, gpus);
+        facts_set_held(session, gpus);
     } else if (is_held(session) && (gpus & ~held)) {
         close_lease(session);
     } else if (is_held(session) && gpus != held) {
         account_charge(session);
-        facts_set_held(session, gpus, gpus);
+        facts_set_held(session, gpus);
     }
 }
 
@@ -163,7 +163,7 @@ static void find_modes(struct arbiter *arbiter)
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
         uint64_t gpus = facts_gpus_of(session);
         if (!session->processes)
-            facts_set_held(session, 0, session->facts.held);
+            facts_set_gpus(session, 0);
         else if (gpus ? !(gpus & shares) : !is_restricted(session))
             set_free(session);
         else
@@ -722,12 +722,13 @@ bool arbiter_session_takes_turns(const struct arbiter_session *session)
 
 enum arbiter_why arbiter_session_why(const struct arbiter_session *session, double *got, void **beside)
 {
+    enum arbiter_why why = session->facts.gpus ? session->role.why : WHY_FREE;
     *got = session->role.got;
     *beside = NULL;
-    for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+    for (struct arbiter_session *at = session->arbiter->sessions; at && why == WHY_NEEDY; at = at->next)
         if (at->serial == session->role.beside)
             *beside = at->owner;
-    return session->facts.gpus ? session->role.why : WHY_FREE;
+    return why;
 }
 
 uint64_t arbiter_session_overruns(const struct arbiter_session *session)

@@ -188,6 +188,13 @@ static CUresult copy_one(const struct batch *batch, size_t i, CUmemcpyAttributes
     return end_read(result, attributes->srcAccessOrder, one.stream);
 }
 
+/* Tell which copy failed, if the call is to: the last one of `begun`. */
+static void tell_failed(size_t *failed, CUresult result, size_t begun)
+{
+    if (failed)
+        *failed = result == CUDA_SUCCESS ? SIZE_MAX : begun - 1;
+}
+
 /* One by one, if any is such a copy: copies of a batch have no order among themselves. */
 static CUresult copy_batch(const struct batch *batch, plain_batch *plain)
 {
@@ -201,8 +208,7 @@ static CUresult copy_batch(const struct batch *batch, plain_batch *plain)
             k++;
         result = copy_one(batch, at, &batch->attributes[k], plain);
     }
-    if (batch->failed)
-        *batch->failed = result == CUDA_SUCCESS ? SIZE_MAX : at - 1;
+    tell_failed(batch->failed, result, at);
     return result;
 }
 
@@ -316,8 +322,7 @@ static CUresult copy_boxes(const struct boxes *boxes, plain_boxes *plain)
     size_t at = 0;
     for (; at < boxes->count && result == CUDA_SUCCESS; at++)
         result = copy_box(boxes, at, plain);
-    if (boxes->failed)
-        *boxes->failed = result == CUDA_SUCCESS ? SIZE_MAX : at - 1;
+    tell_failed(boxes->failed, result, at);
     return result;
 }
 

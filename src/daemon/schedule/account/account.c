@@ -60,7 +60,7 @@ void account_forgive(struct arbiter_session *session, enum forgiven why)
 static void note_progress(struct arbiter_session *session, double part, double passed)
 {
     struct session_account *account = &session->account;
-    account->progress += (part - account->progress) * fmin(passed / SMOOTH_NS, 1);
+    smooth(&account->progress, part, passed);
     account->passed_ns += passed;
     account->speed_ns += part * passed;
 }

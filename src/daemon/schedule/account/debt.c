@@ -1,4 +1,4 @@
-/* What users' sessions took beyond their part. The debt outlives the sessions, so that no user gets rid of it by
+/* What users' sessions may still take to be measured, and what they took beyond their part. The debt outlives the sessions, so that no user gets rid of it by
  * making new ones. It is paid back in the time in which the user's part of the GPU comes to as much. */
 #include <stdlib.h>
 

@@ -1,17 +1,6 @@
 /* Says whose cost is measured again: with all other gates closed, which costs them something. */
 #include "daemon/schedule/estimate/estimate.h"
 
-/* Whether a guest of a higher priority is on the session's GPUs. Measuring the session would close that guest's
- * gate, which costs latency, and that counts more. */
-static bool is_below_a_guest(const struct arbiter_session *session)
-{
-    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (meets(at, session) && at->facts.priority > session->facts.priority &&
-            at->facts.lease == LEASE_GUEST)
-            return true;
-    return false;
-}
-
 /* Whether the session is a guest above sessions of lower priorities. To be measured, it would have to wait until
  * those have left. */
 static bool is_guest_above_others(const struct arbiter_session *session)
@@ -27,7 +16,7 @@ static bool is_guest_above_others(const struct arbiter_session *session)
 static bool measure_again(struct arbiter_session *session, struct backoff *backoff)
 {
     if (session->facts.closing || backoff_lasts(backoff, session->arbiter->now) ||
-        (is_on(below_a_guest) && !session->estimate.is_wrong && is_below_a_guest(session)))
+        (is_on(below_a_guest) && !session->estimate.is_wrong && facts_is_below_a_guest(session)))
         return false;
     session->estimate.is_known = false;
     session->estimate.measures = MEASURES_TURN * estimate_sure_count(session);
@@ -48,6 +37,17 @@ bool estimate_measure_if_doubted(struct arbiter_session *session)
     struct session_estimate *estimate = &session->estimate;
     return estimate->is_doubted && estimate->is_known && is_held(session) &&
            measure_again(session, &estimate->doubted);
+}
+
+void estimate_doubt(struct arbiter_session *session)
+{
+    if (!is_on(doubt_processes))
+        return;
+    uint64_t soon = session->arbiter->now + DOUBT_FIRST_NS;
+    session->estimate.is_doubted = true;
+    session->estimate.dense_after_ns = DENSE_NS;
+    session->estimate.doubted =
+        (struct backoff){earliest(session->estimate.doubted.until, soon), DOUBT_FIRST_NS};
 }
 
 /* --- Audits ---------------------------------------------------------------------------------------- */
@@ -90,7 +90,6 @@ void estimate_audit(struct arbiter *arbiter, uint64_t gpu)
     double part = (charged - arbiter->gpus[gpu].estimate.audited_ns) / passed;
     arbiter->gpus[gpu].estimate.audit_at = arbiter->now;
     arbiter->gpus[gpu].estimate.audited_ns = charged;
-    if (is_on(audit))
-        if (part > 1 + AUDIT_WRONG || (is_full && part < 1 - AUDIT_WRONG))
-            doubt_likeliest(arbiter, gpu);
+    if (is_on(audit) && (part > 1 + AUDIT_WRONG || (is_full && part < 1 - AUDIT_WRONG)))
+        doubt_likeliest(arbiter, gpu);
 }

@@ -14,6 +14,12 @@ static inline double weight_in_average(double *covered_ns, double passed_ns, dou
     return passed_ns / *covered_ns;
 }
 
+/* The average over SMOOTH_NS, after `passed_ns` more in which it was `now`. */
+static inline void smooth(double *value, double now, double passed_ns)
+{
+    *value += (now - *value) * fmin(passed_ns / SMOOTH_NS, 1);
+}
+
 /* Nothing is known of the session: it is new. */
 void estimate_begin(struct arbiter_session *session);
 /* `passed` ns have passed up to now. */

@@ -34,17 +34,6 @@ static void watch(struct arbiter_session *session)
     session->estimate.stretch = (struct stretch){.from = session->arbiter->now};
 }
 
-void estimate_doubt(struct arbiter_session *session)
-{
-    if (!is_on(doubt_processes))
-        return;
-    uint64_t soon = session->arbiter->now + DOUBT_FIRST_NS;
-    session->estimate.is_doubted = true;
-    session->estimate.dense_after_ns = DENSE_NS;
-    session->estimate.doubted =
-        (struct backoff){earliest(session->estimate.doubted.until, soon), DOUBT_FIRST_NS};
-}
-
 void estimate_begin_lease(struct arbiter_session *session)
 {
     struct session_estimate *estimate = &session->estimate;
@@ -127,8 +116,8 @@ struct taken estimate_take(struct arbiter_process *process, const struct report 
     process->estimate.told_busy_ns += busy;
     process->estimate.told_used_ns += fmax(fmin(estimate_cost(process, calls), busy), 0);
     if (report->is_single)
-        estimate_learn_singly(
-            process, (struct cost_stretch){report->own_ns, busy, calls, !report->measured, report->least_ns});
+        estimate_learn_singly(process,
+                              (struct cost_stretch){busy, calls, !report->measured, report->least_ns});
     else
         busy *= part_of_session(process, report->from);
     estimate->busy_ns += busy;
@@ -165,11 +154,6 @@ double estimate_last_work(const struct arbiter_process *process)
 }
 
 /* --- Dense or light -------------------------------------------------------------------------------- */
-
-static void smooth(double *value, double now, double passed)
-{
-    *value += (now - *value) * (passed < SMOOTH_NS ? passed / SMOOTH_NS : 1);
-}
 
 static void set_dense(struct arbiter_session *session, bool is_dense)
 {
@@ -307,11 +291,9 @@ static void set_known(struct arbiter_session *session)
 }
 
 /* Learn the session's cost from the stretch that is over. */
-static void learn_cost(struct arbiter_session *session, const struct stretch *stretch, double passed,
-                       bool is_alone)
+static void learn_cost(struct arbiter_session *session, const struct stretch *stretch, bool is_alone)
 {
-    struct cost_stretch told = {passed, stretch->busy_ns, stretch->calls, !stretch->is_measured,
-                                stretch->least_ns};
+    struct cost_stretch told = {stretch->busy_ns, stretch->calls, !stretch->is_measured, stretch->least_ns};
     if (stretch->calls < 1)
         return;
     if (!is_alone) {
@@ -360,7 +342,7 @@ bool estimate_judge(struct arbiter_session *session, struct judged *judged)
          was_dense = session->estimate.is_dense, was_known = session->estimate.is_known;
     if (is_measured_as_a_whole(session) && stretch.busy_ns > passed)
         stretch.busy_ns = passed;
-    learn_cost(session, &stretch, passed, is_alone);
+    learn_cost(session, &stretch, is_alone);
     if (passed < STRETCH_OF_TURN_NS) {
         watch(session);
         return false;

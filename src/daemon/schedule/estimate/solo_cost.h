@@ -47,9 +47,9 @@ double solo_cost_error(const struct solo_cost *cost);
 /* Whether the cost is known well, as far as the measurements tell: then calls are charged by it. */
 bool solo_cost_is_steady(const struct solo_cost *cost);
 
-/* Of `passed_ns`, the program had work for `busy_ns` in which so many calls were done. */
+/* The program had work for `busy_ns`, in which so many calls were done. */
 struct cost_stretch {
-    double passed_ns, busy_ns, calls;
+    double busy_ns, calls;
     /* None of the calls was measured: the agent took them to be like calls before, which it had reported already. */
     bool is_guess;
     /* The least time that a measured call took; 0: no agent says so. */

@@ -34,6 +34,15 @@ bool facts_has_burst(const struct arbiter_session *session)
     return false;
 }
 
+bool facts_is_below_a_guest(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (meets(at, session) && at->facts.priority > session->facts.priority &&
+            at->facts.lease == LEASE_GUEST)
+            return true;
+    return false;
+}
+
 uint64_t facts_gpus_of(const struct arbiter_session *session)
 {
     uint64_t gpus = 0;
@@ -165,9 +174,13 @@ void facts_set_lease(struct arbiter_session *session, enum arbiter_lease lease, 
         facts->open_ns[gpu] = 0;
 }
 
-void facts_set_held(struct arbiter_session *session, uint64_t gpus, uint64_t held)
+void facts_set_gpus(struct arbiter_session *session, uint64_t gpus)
 {
     session->facts.gpus = gpus;
+}
+
+void facts_set_held(struct arbiter_session *session, uint64_t held)
+{
     session->facts.held = held;
 }
 

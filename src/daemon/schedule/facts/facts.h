@@ -88,6 +88,9 @@ bool facts_is_waiting(const struct arbiter_session *session);
 bool facts_is_any_let_in(const struct arbiter_session *session);
 /* Whether one of the session's processes has begun a burst and not ended it. */
 bool facts_has_burst(const struct arbiter_session *session);
+/* Whether a guest of a higher priority is on the session's GPUs. Measuring the session would close that guest's gate,
+ * which costs latency, and that counts more. */
+bool facts_is_below_a_guest(const struct arbiter_session *session);
 /* The GPUs that the session's processes use. */
 uint64_t facts_gpus_of(const struct arbiter_session *session);
 /* The longest piece of work of the session's processes. */
@@ -113,7 +116,9 @@ void facts_let_in_for_a_step(struct arbiter_process *process, uint64_t lease);
 /* A turn begins in which the process's session is measured: its agent is told to forget what calls took. */
 void facts_begin_afresh(struct arbiter_process *process);
 void facts_set_lease(struct arbiter_session *session, enum arbiter_lease lease, uint64_t held);
-void facts_set_held(struct arbiter_session *session, uint64_t gpus, uint64_t held);
+/* What the session leases, and what its present lease is of. */
+void facts_set_gpus(struct arbiter_session *session, uint64_t gpus);
+void facts_set_held(struct arbiter_session *session, uint64_t held);
 void facts_set_closing(struct arbiter_session *session, bool closing);
 void facts_set_flags(struct arbiter_session *session, uint32_t flags, uint64_t ahead_ns);
 void facts_set_favoured(struct arbiter_session *session, bool is_favoured);

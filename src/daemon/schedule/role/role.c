@@ -15,32 +15,22 @@ static bool is_beside_guests(const struct arbiter_session *session)
     return false;
 }
 
-/* Whether a guest of a higher priority is on the session's GPUs, whose gate would close. */
-static bool is_below_a_guest(const struct arbiter_session *session)
-{
-    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
-        if (meets(at, session) && at->facts.priority > session->facts.priority &&
-            at->facts.lease == LEASE_GUEST)
-            return true;
-    return false;
-}
-
 bool role_is_new(const struct arbiter_session *session)
 {
     return !session->estimate.known_at;
 }
 
 /* A newcomer is a guest, whose use is guessed, as long as measuring it would cost others too much: where its user has
- * measured enough of late, and for a second beside guests of a higher priority. */
+ * measured enough of late, and at first beside guests of a higher priority. */
 static bool is_to_be_measured(const struct arbiter_session *session)
 {
-    bool is_waiting =
-        session->arbiter->now - session->facts.came_at < MEASURE_BELOW_NS && is_below_a_guest(session);
     if (session->estimate.is_known)
         return false;
     if (!role_is_new(session) || !is_beside_guests(session))
         return true;
-    return !is_waiting && account_measure_left(session) > (session->role.is_measured ? 0 : MEASURE_LEAST_NS);
+    if (session->arbiter->now - session->facts.came_at < MEASURE_BELOW_NS && facts_is_below_a_guest(session))
+        return false;
+    return account_measure_left(session) > (session->role.is_measured ? 0 : MEASURE_LEAST_NS);
 }
 
 void role_pass(struct arbiter *arbiter, double passed)

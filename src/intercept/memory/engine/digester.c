@@ -2,7 +2,6 @@
 
 #include "intercept/memory/engine/digest_ptx.h"
 #include "intercept/memory/engine/extents.h"
-#include "intercept/memory/engine/tools.h"
 #include "intercept/resolve/real.h"
 
 #define PARTS 4096u                  /* of a launch: 256 MiB */

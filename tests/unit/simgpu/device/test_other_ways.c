@@ -640,16 +640,22 @@ static bool make_digest(struct digest_of_launch *digest)
            cuMemsetD8_v2(digest->memory, 0x5A, MIB) == CUDA_SUCCESS;
 }
 
+/* The first parts of its 1 MiB are those of the next launch. */
+static void fill_parts(struct digest_of_launch *digest, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct digest_part part = digest_part(digest->memory, MIB, i);
+        memcpy(digest->parts[i], &part, sizeof(part));
+    }
+}
+
 /* 1: a digest of 1 MiB, in 16 parts, takes as long as the memory needs; 2: so does that of one part. */
 static int time_digests(void)
 {
     struct digest_of_launch digest;
     if (!make_digest(&digest))
         return 102;
-    for (unsigned i = 0; i < 16; i++) {
-        struct digest_part part = digest_part(digest.memory, MIB, i);
-        memcpy(digest.parts[i], &part, sizeof(part));
-    }
+    fill_parts(&digest, 16);
     void *arguments[] = {&digest.parts, &digest.sums};
     float all_ms = time_launch(digest.function, 16, DIGEST_THREADS, arguments);
     float part_ms = time_launch(digest.function, 1, DIGEST_THREADS, arguments);
@@ -670,8 +676,7 @@ static int launch_in_other_shapes(void)
     struct digest_of_launch digest;
     if (!make_digest(&digest))
         return 102;
-    struct digest_part part = digest_part(digest.memory, MIB, 0);
-    memcpy(digest.parts[0], &part, sizeof(part));
+    fill_parts(&digest, 1);
     void *arguments[] = {&digest.parts, &digest.sums};
     bool is_right = time_launch(digest.function, 1, DIGEST_THREADS, arguments) >= 0 && digest.sums[0][0];
     return is_right | (time_launch(digest.function, 1, DIGEST_THREADS / 2, arguments) < 0) << 1;
@@ -684,10 +689,7 @@ static int time_computing(void)
     struct digest_of_launch digest;
     if (!make_digest(&digest))
         return 102;
-    for (unsigned i = 0; i < 16; i++) {
-        struct digest_part part = digest_part(digest.memory, MIB, i);
-        memcpy(digest.parts[i], &part, sizeof(part));
-    }
+    fill_parts(&digest, 16);
     double least_told_ms = 1e9, least_spent_ms = 1e9;
     for (unsigned round = 0; round < 50; round++) {
         uint64_t began_ns = monotonic_ns();
