@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cuda/array_size.h"
 #include "cuda/entry_points.h"
 #include "differ.h"
 
@@ -18,6 +19,13 @@ static uint64_t elements_of(const CUDA_ARRAY3D_DESCRIPTOR *shape)
     if (elements > UINT64_MAX >> 8)
         return UINT64_MAX;
     return (uint64_t)elements * (shape->Depth ? shape->Depth : 1);
+}
+
+/* What the card needs, in its tiles. Of a format that is not known: at most 16 bytes an element. */
+static void ask_for(struct actor *actor, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
+{
+    uint64_t elements = elements_of(shape), bytes = cuda_array_bytes(shape, levels);
+    actor->ask = bytes ? bytes : elements > UINT64_MAX / 64 ? UINT64_MAX : elements * 32 + 4096;
 }
 
 static CUDA_ARRAY3D_DESCRIPTOR some_shape(struct actor *actor, bool flat)
@@ -36,9 +44,7 @@ static CUDA_ARRAY3D_DESCRIPTOR some_shape(struct actor *actor, bool flat)
         shape.Height = shape.Width = 1;
     put(actor, "%zux%zux%zu format %d, %u channels, flags %u ", shape.Width, shape.Height, shape.Depth,
         shape.Format, shape.NumChannels, shape.Flags);
-    uint64_t elements = elements_of(&shape);
-    /* At most 16 bytes an element, and all levels of a mipmap twice the first. */
-    actor->ask = elements > UINT64_MAX / 64 ? UINT64_MAX : elements * 32 + 4096;
+    ask_for(actor, &shape, 1);
     return shape;
 }
 
@@ -101,6 +107,7 @@ static void mipmap_create(struct actor *actor)
     CUmipmappedArray *out = one_in(actor, 15) ? NULL : &array;
     const CUDA_ARRAY3D_DESCRIPTOR *how = one_in(actor, 15) ? NULL : &shape;
     unsigned levels = (unsigned)chance(actor, 12);
+    ask_for(actor, &shape, levels);
     put(actor, "%s %s %u", out ? "&" : "NULL", how ? "&" : "NULL", levels);
     CUresult result = CALL(actor, cuMipmappedArrayCreate)(out, how, levels);
     made_array(actor, result, MIPMAP, array);
