@@ -27,6 +27,20 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
+void (*while_napping)(void);
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    if (!while_napping)
+        return __real_nanosleep(time, left);
+    stands_ns += (uint64_t)time->tv_sec * 1000 * MS + (uint64_t)time->tv_nsec;
+    while_napping();
+    return 0;
+}
+
 void stop_the_clock(void)
 {
     stands_ns = monotonic_ns();

@@ -29,6 +29,8 @@ extern struct gate *gate;
 extern _Atomic uint64_t stands_ns;
 void stop_the_clock(void);
 void let_the_clock_run(void);
+/* What happens while a thread naps, which takes no time but by the clock that stands; NULL: it naps as usual. */
+extern void (*while_napping)(void);
 /* Threads that say so here are watched, and how often those have looked at the clock. */
 extern _Thread_local bool is_watched;
 extern atomic_uint watched_looks;

@@ -1,8 +1,6 @@
 /* The pace: what is before the GPU, and what is measured of it. */
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Before the declaration of `gate`, which is the name of many a parameter. */
 #include "intercept/submit/in_flight_entry.h"
@@ -139,12 +137,6 @@ static void assert_held_behind(unsigned count)
     assert_int_equal(submitted, count);
 }
 
-static void pause_for(uint64_t ms)
-{
-    struct timespec time = {.tv_nsec = (long)(ms * MS)};
-    nanosleep(&time, NULL);
-}
-
 static void a_paced_stream_has_two_pieces_before_it(void **state)
 {
     pthread_t thread;
@@ -169,34 +161,38 @@ static void a_paced_stream_has_two_pieces_before_it(void **state)
     let_the_clock_run();
 }
 
-static atomic_bool ends_pieces;
+static void end_nothing(void)
+{
+}
+
+static unsigned naps_end_pieces_of;
 
 /* Whenever a thread waits for room a piece ends, but never the last. */
-static void *end_pieces(void *of_stream)
+static void end_a_piece(void)
 {
-    unsigned at = number(of_stream);
-    while (ends_pieces) {
-        if (gate->held && done[at] + 1 < put[at])
-            done[at]++;
-        pause_for(1);
-    }
-    return NULL;
+    unsigned at = naps_end_pieces_of;
+    if (done[at] + 1 < put[at])
+        done[at]++;
+}
+
+static void naps_end_pieces(CUstream stream)
+{
+    naps_end_pieces_of = number(stream);
+    while_napping = end_a_piece;
 }
 
 /* What the stream may have before it once the thread was held, did something else, and found the stream without work. */
 static uint64_t ahead_after_a_gap(bool is_closed_meanwhile)
 {
-    pthread_t thread;
     atomic_store(&gate->ahead_ns, 0);
     work_stays();
+    stop_the_clock();
     gate_open(gate, GATE_PACED);
-    ends_pieces = true;
-    pthread_create(&thread, NULL, end_pieces, STREAM(30));
+    naps_end_pieces(STREAM(30));
     do
         launch_on(STREAM(30));
     while (gate_self.entry->held_at != gate->closings + 1);
-    ends_pieces = false;
-    pthread_join(thread, NULL);
+    while_napping = NULL;
     done[30] = UINT64_MAX;
     if (is_closed_meanwhile) {
         close_gate();
@@ -205,6 +201,7 @@ static uint64_t ahead_after_a_gap(bool is_closed_meanwhile)
     do
         launch_on(STREAM(30));
     while (gate_self.entry->held_at);
+    let_the_clock_run();
     assert_true(in_flight_is_finished(gate));
     return atomic_load(&gate->ahead_ns);
 }
@@ -225,11 +222,15 @@ static void a_stream_that_does_not_move_is_not_waited_for_for_ever(void **state)
 {
     (void)state;
     work_stays();
+    stop_the_clock();
+    while_napping = end_nothing;
     gate_open(gate, GATE_PACED);
-    uint64_t from_ns = monotonic_ns();
+    uint64_t from_ns = stands_ns;
     for (unsigned i = 0; i < 200; i++)
         launch_on(STREAM(7));
-    assert_true(monotonic_ns() - from_ns < UINT64_C(10000000000));
+    assert_true(stands_ns - from_ns < 10000 * MS);
+    while_napping = NULL;
+    let_the_clock_run();
     assert_false(in_flight_is_finished(gate));
     done[7] = UINT64_MAX;
     assert_true(in_flight_is_finished(gate));
@@ -752,21 +753,17 @@ static void nor_one_where_the_program_does_not_wait(void **state)
 /* Without any mark, what is before the GPU would not be bounded. */
 static void a_chain_of_overlaps_is_bounded(void **state)
 {
-    pthread_t thread;
     (void)state;
     piece_ms = 1;
     begin_with(STREAM(61));
-    let_the_clock_run();
     launch_overlapping(STREAM(61));
     ended_overlaps = 0;
-    ends_pieces = true;
-    pthread_create(&thread, NULL, end_pieces, STREAM(61));
+    naps_end_pieces(STREAM(61));
     for (unsigned i = 0; i < 200; i++) {
         launch_overlapping(STREAM(61));
         assert_true(put[61] - done[61] <= 60);
     }
-    ends_pieces = false;
-    pthread_join(thread, NULL);
+    while_napping = NULL;
     assert_in_range(ended_overlaps, 1, 200 / 5);
     done[61] = UINT64_MAX;
     assert_true(in_flight_is_finished(gate));
@@ -800,21 +797,17 @@ static void marks_take_no_longer_than_what_they_measure(void **state)
 static void what_is_before_the_gpu_is_bounded_where_memory_may_move(void **state)
 {
     static const struct agent_mover mover;
-    pthread_t thread;
     (void)state;
     piece_ms = 100;
-    let_the_clock_run();
     put[62] = done[62] = 0;
     agent_set_mover(&mover);
     agent_grant(gate, &(struct wire_grant){.flags = WIRE_LEASE_FREE});
-    ends_pieces = true;
-    pthread_create(&thread, NULL, end_pieces, STREAM(62));
+    naps_end_pieces(STREAM(62));
     for (unsigned i = 0; i < 60; i++) {
         launch_on(STREAM(62));
         assert_true(put[62] - done[62] <= 8);
     }
-    ends_pieces = false;
-    pthread_join(thread, NULL);
+    while_napping = NULL;
     done[62] = UINT64_MAX;
     assert_true(in_flight_is_finished(gate));
     agent_set_mover(NULL);
@@ -1384,27 +1377,23 @@ static void what_another_thread_gave_its_own_stream_is_waited_for(void **state)
     end_owner();
 }
 
-static void *finish_soon(void *unused)
+static void finish_own(void)
 {
-    (void)unused;
-    usleep(500);
     done[number(CU_STREAM_PER_THREAD)] = put[number(CU_STREAM_PER_THREAD)];
-    return NULL;
 }
 
 /* While the capture is open nobody could ask about it. */
 static void a_capture_begins_when_that_is_done(void **state)
 {
     CUgraph graph;
-    pthread_t finisher;
     (void)state;
     touched_while_capturing = 0;
     start_owner();
-    stop_the_clock(); /* however late the finisher is run, it is waited for */
-    pthread_create(&finisher, NULL, finish_soon, NULL);
+    stop_the_clock();
+    while_napping = finish_own;
     assert_int_equal(cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    while_napping = NULL;
     blocks_legacy = true;
-    pthread_join(finisher, NULL);
     assert_true(in_flight_is_finished(gate));
     assert_int_equal(touched_while_capturing, 0);
     blocks_legacy = false;
@@ -1417,9 +1406,14 @@ static void nor_does_it_wait_for_long(void **state)
     CUgraph graph;
     (void)state;
     start_owner();
+    stop_the_clock();
+    uint64_t from_ns = stands_ns;
+    while_napping = end_nothing;
     assert_int_equal(cuStreamBeginCapture_v2(STREAM(11), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    while_napping = NULL;
+    assert_in_range(stands_ns - from_ns, 1, 10 * MS);
     assert_false(in_flight_is_finished(gate));
-    done[number(CU_STREAM_PER_THREAD)] = put[number(CU_STREAM_PER_THREAD)];
+    finish_own();
     assert_false(in_flight_is_finished(gate));
     cuStreamEndCapture(STREAM(11), &graph);
     assert_true(in_flight_is_finished(gate));
