@@ -17,6 +17,7 @@ from test_quota import OK, OUT_OF_MEMORY, Puppet, in_session
 
 SESSIONS_MOST, PUPPETS_MOST, THINGS_MOST = 5, 4, 400
 STORM_LIMIT = 32 * MIB
+UNIT = 512  # linear memory is charged in whole ones
 
 
 class Program:
@@ -167,19 +168,20 @@ class Soak:
     def allocate(self):
         program = self.chance.choice(self.programs())
         left = program.session.limit - program.session.held
-        count = self.chance.choice([left, left + 1, self.chance.randrange(1, 4 * MIB), 1])
+        count = self.chance.choice([left, left // UNIT * UNIT, left // UNIT * UNIT + 1, self.chance.randrange(1, 4 * MIB), 1])
+        charged = -(-count // UNIT) * UNIT
         if count <= 0 or program.made == THINGS_MOST or not (self.up or program.knows_limit):
             return
         code, number = program.puppet.do("alloc", count)
-        if self.up and (code == OK) != (count <= left) and not self.has_met(program):
+        if self.up and (code == OK) != (charged <= left) and not self.has_met(program):
             if code == OK:
                 program.puppet.get("free", number)
                 program.made += 1
             wait_for(lambda: self.has_met(program), "a program to meet the daemon")
             code, number = program.puppet.do("alloc", count)
-        assert code == (OK if count <= left else OUT_OF_MEMORY), f"{count} bytes beside {left}: {code}"
+        assert code == (OK if charged <= left else OUT_OF_MEMORY), f"{count} bytes beside {left}: {code}"
         if code == OK:
-            program.things[number] = count
+            program.things[number] = charged
             program.made += 1
 
     def free(self):
