@@ -17,7 +17,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "client/container.h"
-#include "kube/ask.h"
+#include "kube/node/ask.h"
 
 struct dra;
 struct slices;

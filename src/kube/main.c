@@ -8,12 +8,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "kube/dra.h"
+#include "kube/dra/dra.h"
 #include "kube/kubelet.h"
-#include "kube/node.h"
-#include "kube/pods.h"
-#include "kube/slices.h"
-#include "kube/tasks.h"
+#include "kube/node/node.h"
+#include "kube/node/tasks.h"
+#include "kube/slices/pods.h"
+#include "kube/slices/slices.h"
 
 #define TICK_USEC UINT64_C(1000000)
 #define LOOK_NS (UINT64_C(3) * 1000000000) /* between two requests for the GPUs */

@@ -1,5 +1,5 @@
 /* What an API server says a claim is: read whole, or refused with a reason. */
-#include "kube/claim.h"
+#include "kube/dra/claim.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "fuzz.h"
-#include "kube/grpc.h"
+#include "kube/grpc/grpc.h"
 
 static sd_event *loop;
 static struct grpc_server *server;

@@ -1,6 +1,6 @@
 /* The annotations of a pod, which its author writes: what is asked of its session is never more than it has, and what cannot be
  * read is said in a text of bounded length. */
-#include "kube/pods.h"
+#include "kube/slices/pods.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

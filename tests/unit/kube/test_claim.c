@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "client/session_fields.h"
-#include "kube/claim.h"
+#include "kube/dra/claim.h"
 
 static void quantities_are_read_as_kubernetes_writes_them(void **state)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "kube/watchers.h"
+#include "kube/grpc/watchers.h"
 
 /* A server whose clients follow what is told, and the client's end of one request. */
 static struct {

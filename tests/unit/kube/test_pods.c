@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kube/pods.h"
+#include "kube/slices/pods.h"
 
 /* What the administrator gives the session beside its memory and its minimum. */
 static double max_ratio = 1;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kube/tasks.h"
+#include "kube/node/tasks.h"
 
 static char said[256];
 

@@ -1,4 +1,4 @@
-#include "kube/pods.h"
+#include "kube/slices/pods.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,12 +13,12 @@
 #include "base/priority.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
-#include "kube/api_server.h"
-#include "kube/gone.h"
-#include "kube/messages.h"
-#include "kube/node.h"
-#include "kube/slice_ids.h"
-#include "kube/tasks.h"
+#include "kube/grpc/messages.h"
+#include "kube/node/api_server.h"
+#include "kube/node/node.h"
+#include "kube/node/tasks.h"
+#include "kube/slices/lost_containers.h"
+#include "kube/slices/slice_ids.h"
 
 #define LOOK_NS (UINT64_C(10) * 1000000000) /* between two requests */
 #define SOON_NS (UINT64_C(30) * 1000000000) /* for so long after slices were given, every second */
@@ -360,7 +360,7 @@ static int label_unread(struct kubelet *kubelet, const json_t *session, const js
 
 /* What is looked up for a comparison before it begins, and what comes of it; by the session's name. */
 struct comparison {
-    json_t *gone;     /* as gone_sessions() says; NULL: not known */
+    json_t *gone;     /* as lost_containers_find() says; NULL: not known */
     json_t *found;    /* pods that were read */
     json_t *problems; /* what to tell their authors */
 };
@@ -441,7 +441,7 @@ static void compare(void *context)
     const char *name;
     struct task_lock lock;
     if (node_request(kubelet, "GET", "/v1/sessions", NULL, &sessions, NULL) == 0) {
-        comparison.gone = pods.is_settled ? gone_sessions(kubelet, sessions, pods.wanted) : NULL;
+        comparison.gone = pods.is_settled ? lost_containers_find(kubelet, sessions, pods.wanted) : NULL;
         comparison.found = read_pods(kubelet, sessions);
         task_lock(&lock, SLICES_LOCK);
         compare_all(kubelet, &comparison);
@@ -531,7 +531,7 @@ void pods_tick(struct kubelet *kubelet)
     pods.kubelet = kubelet;
     pods.looked_ns = now;
     json_object_clear(pods.given);
-    pods.is_settled = gone_may_be_told(path);
+    pods.is_settled = lost_containers_may_be_told(path);
     pods.request =
         grpc_ask(kubelet->loop, path, "/v1.PodResourcesLister/List", "", 0, TIMEOUT_USEC, &on_answer, NULL);
 }

@@ -1,4 +1,4 @@
-#include "kube/gone.h"
+#include "kube/slices/lost_containers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 
 #include "base/clock.h"
 #include "client/session_fields.h"
-#include "kube/api_server.h"
-#include "kube/slice_ids.h"
+#include "kube/node/api_server.h"
+#include "kube/slices/slice_ids.h"
 
 /* enough for a container with slices to be listed, and for a new kubelet to learn its pods */
 #define GRACE_SECONDS 15
 
-bool gone_may_be_told(const char *path)
+bool lost_containers_may_be_told(const char *path)
 {
     static struct stat seen; /* one is enough, as there is one kubelet */
     static uint64_t since_ns;
@@ -62,7 +62,7 @@ static bool has_follower(const json_t *session, const json_t *wanted)
     return false;
 }
 
-int gone_ask_whether_pod_has(struct kubelet *kubelet, const json_t *session)
+int lost_containers_ask_about_pod(struct kubelet *kubelet, const json_t *session)
 {
     char path[64 + 2 * 253];
     struct error error;
@@ -82,7 +82,7 @@ int gone_ask_whether_pod_has(struct kubelet *kubelet, const json_t *session)
     return result;
 }
 
-json_t *gone_sessions(struct kubelet *kubelet, const json_t *sessions, const json_t *wanted)
+json_t *lost_containers_find(struct kubelet *kubelet, const json_t *sessions, const json_t *wanted)
 {
     json_t *gone = json_object(), *session;
     size_t i;
@@ -92,7 +92,7 @@ json_t *gone_sessions(struct kubelet *kubelet, const json_t *sessions, const jso
         int has_gone = may_have_gone(session, wanted);
         if (has_gone && kubelet->options.api.url && *session_text(session, "pod") &&
             !has_follower(session, wanted)) {
-            has_gone = answers ? gone_ask_whether_pod_has(kubelet, session) : -1;
+            has_gone = answers ? lost_containers_ask_about_pod(kubelet, session) : -1;
             answers = has_gone >= 0;
         }
         if (has_gone == 1)

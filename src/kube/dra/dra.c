@@ -1,4 +1,4 @@
-#include "kube/dra.h"
+#include "kube/dra/dra.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,12 +10,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "client/session_fields.h"
-#include "kube/claim.h"
-#include "kube/dra_claims.h"
-#include "kube/dra_forgotten.h"
-#include "kube/messages.h"
-#include "kube/resource_slices.h"
-#include "kube/watchers.h"
+#include "kube/dra/claim.h"
+#include "kube/dra/dra_claims.h"
+#include "kube/dra/dra_forgotten.h"
+#include "kube/dra/resource_slices.h"
+#include "kube/grpc/messages.h"
+#include "kube/grpc/watchers.h"
 
 /* after 30 s without news the kubelet takes a device's health as unknown */
 #define HEALTH_NS (UINT64_C(10) * 1000000000)

@@ -1,4 +1,4 @@
-#include "kube/watchers.h"
+#include "kube/grpc/watchers.h"
 
 #include <stdlib.h>
 

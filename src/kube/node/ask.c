@@ -1,4 +1,4 @@
-#include "kube/ask.h"
+#include "kube/node/ask.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/queue.h>
 
 #include "base/cleanup.h"
-#include "kube/tasks.h"
+#include "kube/node/tasks.h"
 
 #define TOKEN_MAX 16384
 

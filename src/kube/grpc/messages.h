@@ -4,7 +4,7 @@
 #include <protobuf-c/protobuf-c.h>
 #include <stdlib.h>
 
-#include "kube/grpc.h"
+#include "kube/grpc/grpc.h"
 #include "kubelet.pb-c.h"
 
 /* `count` zeroed elements and one more as the end; the caller frees the array. */

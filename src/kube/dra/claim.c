@@ -1,4 +1,4 @@
-#include "kube/claim.h"
+#include "kube/dra/claim.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "kube/grpc.h"
+#include "kube/grpc/grpc.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/sockets.h"
-#include "kube/grpc_connection.h"
+#include "kube/grpc/grpc_connection.h"
 
 #define CONNECTIONS_MAX 32
 

@@ -1,4 +1,4 @@
-#include "kube/resource_slices.h"
+#include "kube/dra/resource_slices.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/pci.h"
 #include "client/session_fields.h"
-#include "kube/api_server.h"
-#include "kube/claim.h"
-#include "kube/tasks.h"
+#include "kube/dra/claim.h"
+#include "kube/node/api_server.h"
+#include "kube/node/tasks.h"
 
 #define PATH "/apis/resource.k8s.io/v1/resourceslices"
 /* an annotation: what the devices were made from; the server rewrites quantities, so they cannot be compared */

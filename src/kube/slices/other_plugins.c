@@ -1,4 +1,4 @@
-#include "kube/rivals.h"
+#include "kube/slices/other_plugins.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "client/session_fields.h"
-#include "kube/messages.h"
+#include "kube/grpc/messages.h"
 
 #define TIMEOUT_USEC UINT64_C(3000000) /* a socket file may stay when nobody serves it any more */
 #define RIVALS_MAX 32
@@ -88,7 +88,7 @@ static void look_at(struct kubelet *kubelet, const char *folder, const char *nam
                              &on_answer, look);
 }
 
-bool rivals_are_absent(struct kubelet *kubelet, const char *own_socket)
+bool other_plugins_are_absent(struct kubelet *kubelet, const char *own_socket)
 {
     char folder_path[PATH_MAX];
     const char *own = strrchr(own_socket, '/');
@@ -107,7 +107,7 @@ bool rivals_are_absent(struct kubelet *kubelet, const char *own_socket)
     return looks_open == 0;
 }
 
-void rivals_stop(void)
+void other_plugins_stop(void)
 {
     for (unsigned i = 0; i < look_count; i++)
         if (looks[i].request)

@@ -1,4 +1,4 @@
-#include "kube/tasks.h"
+#include "kube/node/tasks.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include <sys/queue.h>
 #include <sys/un.h>
 
-#include "kube/grpc.h"
+#include "kube/grpc/grpc.h"
 
 /* before each message: one byte says whether it is compressed, four hold its length */
 #define PREFIX_BYTES 5u

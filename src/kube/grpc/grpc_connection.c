@@ -1,4 +1,4 @@
-#include "kube/grpc_connection.h"
+#include "kube/grpc/grpc_connection.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include <sys/queue.h>
 
-#include "kube/grpc.h"
+#include "kube/grpc/grpc.h"
 
 struct watcher;
 LIST_HEAD(watchers, watcher);

@@ -1,4 +1,4 @@
-#include "kube/dra_forgotten.h"
+#include "kube/dra/dra_forgotten.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 #include "base/clock.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
-#include "kube/claim.h"
-#include "kube/dra_claims.h"
-#include "kube/gone.h"
-#include "kube/node.h"
-#include "kube/tasks.h"
+#include "kube/dra/claim.h"
+#include "kube/dra/dra_claims.h"
+#include "kube/node/node.h"
+#include "kube/node/tasks.h"
+#include "kube/slices/lost_containers.h"
 
 #define AGAIN_NS (UINT64_C(5) * 1000000000)
 
@@ -34,7 +34,7 @@ static bool end_if_forgotten(struct kubelet *kubelet, const json_t *session, con
     const char *name = session_text(session, "name");
     if (dra_claims_is_known(kubelet, uid))
         return true;
-    if (*session_text(session, "pod") && gone_ask_whether_pod_has(kubelet, session) != 1)
+    if (*session_text(session, "pod") && lost_containers_ask_about_pod(kubelet, session) != 1)
         return false;
     if (node_request_session(kubelet, "DELETE", name, "", NULL, NULL, &error) < 0)
         return false;

@@ -1,4 +1,4 @@
-#include "kube/slice_ids.h"
+#include "kube/slices/slice_ids.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "kube/gone.h"
+#include "kube/slices/lost_containers.h"
 
 /* What the daemon has, what the API server says, and what time it is. */
 static json_t *daemon_sessions;
@@ -75,7 +75,8 @@ static void add_session(const char *name, const char *created_at, const char *pr
 static void check_gone(const char *wanted, bool api, const char *expected)
 {
     struct kubelet kubelet = {.options = {.node = "here", .api.url = api ? "https://there" : NULL}};
-    json_t *listed = json_loads(wanted, 0, NULL), *gone = gone_sessions(&kubelet, daemon_sessions, listed);
+    json_t *listed = json_loads(wanted, 0, NULL),
+           *gone = lost_containers_find(&kubelet, daemon_sessions, listed);
     assert_non_null(listed);
     cleanup_free char *text = json_dumps(gone, JSON_SORT_KEYS | JSON_COMPACT);
     assert_string_equal(text, expected);
@@ -146,19 +147,19 @@ static void a_kubelet_that_has_just_started_is_not_believed(void **state)
 {
     char path[] = "/tmp/gone-XXXXXX", other[] = "/tmp/gone-XXXXXX";
     close(mkstemp(path));
-    assert_false(gone_may_be_told("/nowhere"));
-    assert_false(gone_may_be_told(path));
+    assert_false(lost_containers_may_be_told("/nowhere"));
+    assert_false(lost_containers_may_be_told(path));
     now_s += 14;
-    assert_false(gone_may_be_told(path));
+    assert_false(lost_containers_may_be_told(path));
     now_s += 2;
-    assert_true(gone_may_be_told(path));
+    assert_true(lost_containers_may_be_told(path));
     close(mkstemp(other)); /* another kubelet's socket takes its place */
     rename(other, path);
-    assert_false(gone_may_be_told(path));
+    assert_false(lost_containers_may_be_told(path));
     now_s += 16;
-    assert_true(gone_may_be_told(path));
+    assert_true(lost_containers_may_be_told(path));
     unlink(path);
-    assert_false(gone_may_be_told(path));
+    assert_false(lost_containers_may_be_told(path));
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-#include "kube/dra_claims.h"
+#include "kube/dra/dra_claims.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,11 +8,11 @@
 
 #include "base/cleanup.h"
 #include "client/session_fields.h"
-#include "kube/api_server.h"
-#include "kube/claim.h"
-#include "kube/messages.h"
-#include "kube/node.h"
-#include "kube/tasks.h"
+#include "kube/dra/claim.h"
+#include "kube/grpc/messages.h"
+#include "kube/node/api_server.h"
+#include "kube/node/node.h"
+#include "kube/node/tasks.h"
 
 #define CDI_KIND "gpuslice.io/claim"
 #define UID_MAX 50

@@ -1,4 +1,4 @@
-#include "kube/slices.h"
+#include "kube/slices/slices.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 
 #include "base/pci.h"
 #include "client/session_fields.h"
-#include "kube/messages.h"
-#include "kube/rivals.h"
-#include "kube/slice_ids.h"
-#include "kube/slices_allocate.h"
-#include "kube/watchers.h"
+#include "kube/grpc/messages.h"
+#include "kube/grpc/watchers.h"
+#include "kube/slices/other_plugins.h"
+#include "kube/slices/slice_ids.h"
+#include "kube/slices/slices_allocate.h"
 
 #define REGISTER_TIMEOUT_USEC UINT64_C(5000000)
 
@@ -337,7 +337,7 @@ void slices_tick(struct kubelet *kubelet)
     struct error error;
     if (!slices || !json_array_size(kubelet->gpus))
         return; /* without a GPU there is nothing to offer */
-    if (!are_few_enough(kubelet) || !rivals_are_absent(kubelet, slices->socket))
+    if (!are_few_enough(kubelet) || !other_plugins_are_absent(kubelet, slices->socket))
         return;
     watch_sockets(slices);
     /* A kubelet that starts removes all sockets in the folder. */
@@ -383,7 +383,7 @@ void slices_stop(struct kubelet *kubelet)
     struct slices *slices = kubelet->slices;
     if (!slices)
         return;
-    rivals_stop();
+    other_plugins_stop();
     sd_event_source_disable_unref(slices->sockets);
     grpc_give_up(slices->registering);
     grpc_server_close(slices->server);

@@ -1,4 +1,4 @@
-#include "kube/node.h"
+#include "kube/node/node.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "kube/api_server.h"
+#include "kube/node/api_server.h"
 
 #include <errno.h>
 #include <stdio.h>

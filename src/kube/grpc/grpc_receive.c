@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kube/grpc_connection.h"
+#include "kube/grpc/grpc_connection.h"
 
 /* The first complete message in the received bytes. 1; 0 if it is not complete yet; -1 if it is not valid. */
 static int first_message(const struct grpc_call *call, const uint8_t **message, size_t *bytes)

@@ -2,7 +2,7 @@
  * session. */
 #pragma once
 
-#include "kube/grpc.h"
+#include "kube/grpc/grpc.h"
 #include "kube/kubelet.h"
 
 /* Below the kubelet's folder: what must survive a reboot, one file for each claim. */

@@ -2,7 +2,7 @@
  * container with. */
 #pragma once
 
-#include "kube/grpc.h"
+#include "kube/grpc/grpc.h"
 #include "kube/kubelet.h"
 
 /* A method (grpc.h) whose context begins with a `struct kubelet *`. */

@@ -1,4 +1,4 @@
-#include "kube/slices_allocate.h"
+#include "kube/slices/slices_allocate.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,11 +9,11 @@
 #include "base/cleanup.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
-#include "kube/messages.h"
-#include "kube/node.h"
-#include "kube/pods.h"
-#include "kube/slice_ids.h"
-#include "kube/tasks.h"
+#include "kube/grpc/messages.h"
+#include "kube/node/node.h"
+#include "kube/node/tasks.h"
+#include "kube/slices/pods.h"
+#include "kube/slices/slice_ids.h"
 
 #define CDI_KIND "gpuslice.io/slice"
 

@@ -1,6 +1,6 @@
 #include <stdio.h>
 
-#include "kube/grpc_connection.h"
+#include "kube/grpc/grpc_connection.h"
 
 /* gRPC wants grpc-message percent-encoded. */
 static void encode_text(const char *text, char encoded[static 3 * TEXT_MAX])
