@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "gpucheck/checks.h"
-#include "gpucheck/moves.h"
+#include "gpucheck/moves/moves.h"
 #include "gpucheck/part.h"
-#include "gpucheck/programs.h"
+#include "gpucheck/python.h"
 
 #define LOSS_CHARS 40
 

@@ -1,7 +1,7 @@
 /* programs.c - other people's programs in a session: nvidia-smi, programs built by nvcc, and Python's frameworks,
  * if they are installed. On a simulated GPU the frameworks' scripts report that NVIDIA's runtime library does not
  * run there. */
-#include "gpucheck/programs.h"
+#include "gpucheck/python.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -18,20 +18,6 @@
 #include "gpucheck/part.h"
 
 #define OUTPUT_BYTES 16384
-
-static bool is_in_path(const char *name)
-{
-    char file[PATH_MAX];
-    const char *list = getenv("PATH");
-    for (const char *at = list ? list : ""; *at;) {
-        size_t length = strcspn(at, ":");
-        snprintf(file, sizeof(file), "%.*s/%s", (int)length, at, name);
-        if (access(file, X_OK) == 0)
-            return true;
-        at += length + (at[length] == ':');
-    }
-    return false;
-}
 
 static void must_end_well(const char *what, int status, const char *output)
 {
@@ -62,21 +48,6 @@ void check_nvidia_smi(const struct check *check)
 }
 
 /* --- Python ---------------------------------------------------------------------------------------- */
-
-void find_script(const char *name, char path[static PATH_MAX])
-{
-    struct error error;
-    char below[64];
-    snprintf(below, sizeof(below), "gpu-check/check_%s.py", name);
-    if (paths_library(below, path, &error) < 0)
-        fail_and_end("%s", error.message);
-}
-
-void need_python(void)
-{
-    if (!is_in_path("python3"))
-        not_run("python3 is not installed");
-}
 
 /* A script prints "figure NAME VALUE UNIT", "text NAME TEXT", "same NAME TEXT" (which must be equal inside and
  * outside), "failed REASON", "not-run REASON"; any other line comes from the framework. */
@@ -137,12 +108,6 @@ void check_torch(const struct check *check)
 {
     need_python();
     run_script("torch", FRAMEWORK_QUOTA_BYTES, NULL);
-}
-
-void use_expandable_segments(void)
-{
-    setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 1);
-    setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", 1);
 }
 
 void check_torch_expandable(const struct check *check)

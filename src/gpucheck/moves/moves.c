@@ -1,6 +1,6 @@
 /* moves.c - memory that leaves the card and comes back. Every byte is compared, and the rates stand beside those of
  * the card's copy engine with page-locked memory. */
-#include "gpucheck/moves.h"
+#include "gpucheck/moves/moves.h"
 
 #include <limits.h>
 #include <stdio.h>

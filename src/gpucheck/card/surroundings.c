@@ -10,7 +10,7 @@
 #include "gpucheck/micro/micro.h"
 #include "gpucheck/nvml.h"
 #include "gpucheck/part.h"
-#include "gpucheck/programs.h"
+#include "gpucheck/python.h"
 
 /* --- Modes and figures ------------------------------------------------------------------------------------ */
 
