@@ -27,14 +27,10 @@
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/closer.h"
-#include "daemon/loop/compat.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
 #include "daemon/loop/runtime.h"
-#include "daemon/loop/settings.h"
-#include "daemon/loop/user_time.h"
 #include "daemon/loop/watch.h"
 #include "daemon/options.h"
 #include "daemon/process/attach.h"
@@ -57,7 +53,11 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_life.h"
 #include "daemon/session/unclaimed_ledgers.h"
+#include "daemon/settings/gslice_environment.h"
+#include "daemon/settings/settings.h"
 #include "daemon/store/store.h"
+#include "daemon/users/lent_uids.h"
+#include "daemon/users/user_time.h"
 
 #define IDLE_RETRY_USEC UINT64_C(1000000)
 #define FOUND_USEC UINT64_C(2000000) /* how often the daemon checks that clients can find it */
@@ -324,7 +324,7 @@ static int start(struct program *program, struct error *error)
     if ((result = runtime_listen(&program->runtime, error)) < 0 ||
         (result = attach_start(daemon, program->runtime.attach_fd, agents_enter, error)) < 0)
         return result;
-    compat_begin(daemon);
+    gslice_environment_make_link(daemon);
     session_announce_all(daemon);
     result = http_start(daemon, program->runtime.control_fd, api_handle, error);
     if (result == 0 && (result = sd_event_add_time_relative(daemon->loop, &program->found, CLOCK_MONOTONIC,
@@ -364,7 +364,7 @@ static void stop(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
     sd_notify(0, "STOPPING=1");
-    compat_end(daemon);
+    gslice_environment_remove_link(daemon);
     runtime_remove_sockets(&program->runtime);
     metrics_file_stop(daemon);
     api_wait_stop(daemon);
@@ -421,7 +421,7 @@ int main(int count, char **arguments)
     if (checkpoint)
         return checkpoint_run(checkpoint, daemon->options.simulated);
     leave_session(arguments);
-    compat_remember(daemon);
+    gslice_environment_remember(daemon);
     /* If the interceptor is loaded into every program of the machine, it must not ask for a session from in here. */
     setenv("GPUSLICE_IPC_SOCK", "/dev/null", 1);
     int result = configure(daemon, idle_exit, &error);

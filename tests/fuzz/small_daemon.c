@@ -9,7 +9,6 @@
 #include "daemon/history/events.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
-#include "daemon/loop/settings.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/process/release.h"
 #include "daemon/residency/arena.h"
@@ -17,6 +16,7 @@
 #include "daemon/schedule/schedule.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/queue.h"
+#include "daemon/settings/settings.h"
 #include "fuzz.h"
 
 #define ROUNDS_MAX 1000

@@ -9,9 +9,9 @@
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/user_time.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/users/user_time.h"
 #include "wire/wire.h"
 
 /* At most so many messages of one agent are taken in so long; more wait in its socket. An agent that sends more for

@@ -4,10 +4,10 @@
 
 #include "daemon/api/api.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/settings.h"
 #include "daemon/session/declared.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
+#include "daemon/settings/settings.h"
 
 static json_t *declared_file_json(const struct daemon *daemon)
 {

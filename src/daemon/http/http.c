@@ -18,11 +18,11 @@
 #include "daemon/http/http_tcp.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
-#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
+#include "daemon/users/descriptor_bounds.h"
+#include "daemon/users/lent_uids.h"
 
 /* Connections beyond those that http_crowd.h and, for the control socket, descriptor_bounds.h allow: those of root, and
  * those that are about to be closed. */

@@ -11,7 +11,7 @@
 #include "base/sockets.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
+#include "daemon/users/descriptor_bounds.h"
 
 #define LANE_BYTES 16384u
 #define LAST_BYTES_USEC UINT64_C(30000000)

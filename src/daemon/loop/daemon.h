@@ -96,7 +96,7 @@ struct daemon {
     sd_event_source *heartbeat;
     struct http *http;
     struct queue *queue;
-    char compat_link[PATH_MAX]; /* compat.h; "": no link */
+    char compat_link[PATH_MAX]; /* gslice_environment.h; "": no link */
     bool has_compat_link;
     LIST_HEAD(, bucket) request_buckets; /* api_rate.h */
     struct audit *audit;                 /* NULL: no file is kept */

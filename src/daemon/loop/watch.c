@@ -7,7 +7,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/user_time.h"
+#include "daemon/users/user_time.h"
 
 /* Log at most this often, unless a hold is the longest so far. */
 #define TELL_USEC UINT64_C(10000000)

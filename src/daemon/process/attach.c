@@ -13,11 +13,9 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/closer.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
-#include "daemon/loop/user_time.h"
 #include "daemon/process/context_cost.h"
 #include "daemon/process/enter.h"
 #include "daemon/process/reaper.h"
@@ -25,6 +23,8 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/users/descriptor_bounds.h"
+#include "daemon/users/user_time.h"
 
 #define HELLO_TIMEOUT_USEC UINT64_C(10000000)
 /* The loop takes RATE_MESSAGES of a connection's messages in RATE_USEC; more wait in its socket. Interceptors send a

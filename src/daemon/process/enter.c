@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/peer.h"
 #include "daemon/process/reaper.h"
 #include "daemon/session/declared.h"
@@ -18,6 +17,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
+#include "daemon/users/descriptor_bounds.h"
 
 /* What a decision needs, gathered step by step. */
 struct entry {

@@ -28,7 +28,6 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/user_time.h"
 #include "daemon/loop/worker.h"
 #include "daemon/process/driver_program.h"
 #include "daemon/residency/moves_state.h"
@@ -37,6 +36,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_show.h"
+#include "daemon/users/user_time.h"
 
 #define DRIVER_LEAST 570
 #define DRIVER_PEERS_LEAST 610

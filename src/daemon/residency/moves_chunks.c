@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
-#include "daemon/loop/user_time.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/chunk.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/users/descriptor_bounds.h"
+#include "daemon/users/user_time.h"
 
 /* How often to look at what may be given back, and at how many of a process's chunks, or of those that were left, at most. */
 #define CHUNKS_LOOK_USEC UINT64_C(1000000)

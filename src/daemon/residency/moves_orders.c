@@ -9,9 +9,7 @@
 #include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/user_time.h"
 #include "daemon/process/driver_line.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
@@ -20,6 +18,8 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/users/descriptor_bounds.h"
+#include "daemon/users/user_time.h"
 
 /* How long an agent waits for work in flight to end. */
 #define PATIENCE_NS UINT64_C(2000000000)

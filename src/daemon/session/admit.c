@@ -12,7 +12,6 @@
 #include "daemon/gpu/traits.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
 #include "daemon/session/admission.h"
@@ -24,6 +23,7 @@
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
 #include "daemon/session/session_show.h"
+#include "daemon/users/descriptor_bounds.h"
 
 /* --- Defaults -------------------------------------------------------------------------------------- */
 

@@ -12,12 +12,12 @@
 #include "base/check.h"
 #include "base/cleanup.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/runtime.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/users/descriptor_bounds.h"
 
 #define SILENT_MAX 64 /* how many connections of one session may wait to send their first message */
 

@@ -12,10 +12,10 @@
 #include "base/process.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/peer.h"
 #include "daemon/loop/round.h"
 #include "daemon/session/session.h"
+#include "daemon/users/descriptor_bounds.h"
 #include "wire/wire.h"
 
 /* No process makes more requests: one takes 100 ns. A process's age is known to a clock tick, 10 ms. */

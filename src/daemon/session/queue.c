@@ -7,7 +7,6 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/soon.h"
 #include "daemon/session/promises.h"
@@ -15,6 +14,7 @@
 #include "daemon/session/request.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_life.h"
+#include "daemon/users/descriptor_bounds.h"
 
 /* A session is small beside another that asks for this many times as much. */
 #define SMALL_PARTS 4

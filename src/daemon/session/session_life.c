@@ -12,7 +12,6 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
 #include "daemon/loop/round.h"
@@ -24,6 +23,7 @@
 #include "daemon/session/request.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/users/descriptor_bounds.h"
 
 /* How often the daemon tries to make room for a ledger, while other sessions' programs take it again. */
 #define ROOM_TRIES 8

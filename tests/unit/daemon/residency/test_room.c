@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/soon.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/moves_state.h"
@@ -22,6 +21,7 @@
 #include "daemon/schedule/schedule.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
+#include "daemon/users/lent_uids.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define CARD (1024 * MIB)

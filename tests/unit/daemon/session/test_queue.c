@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/lent_uids.h"
 #include "daemon/loop/round.h"
 #include "daemon/session/admit.h"
 #include "daemon/session/queue.h"
@@ -18,6 +17,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
+#include "daemon/users/lent_uids.h"
 
 #define CARD UINT64_C(1000)
 #define ASKERS 3000u

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/descriptor_bounds.h"
-#include "daemon/loop/lent_uids.h"
+#include "daemon/users/descriptor_bounds.h"
+#include "daemon/users/lent_uids.h"
 
 #define DESCRIPTORS 400u
 

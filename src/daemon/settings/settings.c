@@ -1,4 +1,4 @@
-#include "daemon/loop/settings.h"
+#include "daemon/settings/settings.h"
 
 #include <errno.h>
 #include <signal.h>

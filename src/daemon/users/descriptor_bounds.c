@@ -1,4 +1,4 @@
-#include "daemon/loop/descriptor_bounds.h"
+#include "daemon/users/descriptor_bounds.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/lent_uids.h"
+#include "daemon/users/lent_uids.h"
 
 #define PARTS 4
 

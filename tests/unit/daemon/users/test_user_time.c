@@ -11,9 +11,9 @@
 
 #include "base/clock.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/lent_uids.h"
-#include "daemon/loop/user_time.h"
 #include "daemon/loop/watch.h"
+#include "daemon/users/lent_uids.h"
+#include "daemon/users/user_time.h"
 
 #define FLOODERS 30u
 #define CALL_USEC UINT64_C(1000)

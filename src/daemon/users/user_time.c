@@ -1,10 +1,10 @@
-#include "daemon/loop/user_time.h"
+#include "daemon/users/user_time.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/lent_uids.h"
+#include "daemon/users/lent_uids.h"
 
 #define WINDOW_USEC UINT64_C(100000)
 #define PART_USEC UINT64_C(10000)

@@ -1,4 +1,4 @@
-#include "daemon/loop/compat.h"
+#include "daemon/settings/gslice_environment.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -27,14 +27,14 @@ static bool is_left_over(const char *path, const char *socket)
     return strcmp(target, socket) == 0 || access(path, F_OK) != 0;
 }
 
-void compat_remember(struct daemon *daemon)
+void gslice_environment_remember(struct daemon *daemon)
 {
     const char *path = getenv("GPUSLICE_IPC_SOCK");
     if (path && *path == '/' && strlen(path) < sizeof(daemon->compat_link) && !daemon->options.on_demand)
         strcpy(daemon->compat_link, path);
 }
 
-void compat_begin(struct daemon *daemon)
+void gslice_environment_make_link(struct daemon *daemon)
 {
     const char *path = daemon->compat_link;
     for (size_t i = 0; i < sizeof(without_effect) / sizeof(without_effect[0]); i++)
@@ -50,7 +50,7 @@ void compat_begin(struct daemon *daemon)
         log_warning("cannot link %s (GPUSLICE_IPC_SOCK) to the attach socket: %s", path, strerror(errno));
 }
 
-void compat_end(struct daemon *daemon)
+void gslice_environment_remove_link(struct daemon *daemon)
 {
     if (daemon->has_compat_link)
         unlink(daemon->compat_link);

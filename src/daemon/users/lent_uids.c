@@ -1,4 +1,4 @@
-#include "daemon/loop/lent_uids.h"
+#include "daemon/users/lent_uids.h"
 
 #include <inttypes.h>
 #include <stdio.h>
