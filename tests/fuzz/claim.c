@@ -1,6 +1,7 @@
 /* What an API server says a claim is: read whole, or refused with a reason. */
 #include "kube/dra/claim.h"
 #include "fuzz.h"
+#include "kube/dra/quantity.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -15,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     } else {
         fuzz_require(!body && !devices && error.message[0]);
     }
-    if (claim_parse_quantity(text, &number, NULL) < 0)
+    if (quantity_parse(text, &number, NULL) < 0)
         fuzz_require(number == 7);
     else
         fuzz_require(number <= INT64_MAX);

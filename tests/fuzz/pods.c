@@ -1,15 +1,15 @@
 /* The annotations of a pod, which its author writes: what is asked of its session is never more than it has, and what cannot be
  * read is said in a text of bounded length. */
-#include "kube/slices/pods.h"
 #include "fuzz.h"
+#include "kube/slices/pod_annotations.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    char *text = fuzz_text(data, bytes), problems[PODS_PROBLEMS_TEXT];
+    char *text = fuzz_text(data, bytes), problems[POD_PROBLEMS_TEXT];
     json_t *annotations = json_loads(text, 0, NULL);
     json_t *gpus = json_loads(
         "[{\"uuid\":\"GPU-AA\",\"limit_bytes\":1000},{\"uuid\":\"GPU-BB\",\"limit_bytes\":2000}]", 0, NULL);
-    json_t *wish = pods_wish(annotations, gpus, problems);
+    json_t *wish = pod_annotations_read(annotations, gpus, problems);
     fuzz_require(memchr(problems, '\0', sizeof(problems)));
     const json_t *gpu;
     size_t i;

@@ -6,14 +6,6 @@
 
 #include "base/error.h"
 
-#define CLAIM_DRIVER "gpu.gpuslice.io"
-#define CLAIM_CONFIG_VERSION "gpu.gpuslice.io/v1alpha1"
-#define CLAIM_CONFIG_KIND "SessionConfig"
-#define CLAIM_PREFIX "claim-" /* how the names of their sessions begin; the UID follows */
-
-/* A Kubernetes quantity ("4Gi", "1500M", "25", "2.5e9"), rounded up to a whole number. */
-int claim_parse_quantity(const char *text, uint64_t *number, struct error *error);
-
 /* The name of a GPU as a device: its UUID in lower case. The caller frees it. */
 char *claim_device_name(const char *uuid);
 

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "client/session_fields.h"
 #include "kube/dra/claim.h"
+#include "kube/dra/claim_names.h"
+#include "kube/dra/claim_words.h"
 #include "kube/dra/dra_claims.h"
 #include "kube/dra/dra_forgotten.h"
 #include "kube/dra/resource_slices.h"
@@ -183,7 +185,7 @@ int dra_start(struct kubelet *kubelet, struct error *error)
     kubelet->dra = dra;
     int result = make_folder(kubelet, "plugins/" CLAIM_DRIVER, error);
     if (result == 0)
-        result = make_folder(kubelet, DRA_CLAIMS_FOLDER, error);
+        result = make_folder(kubelet, CLAIM_NAMES_FOLDER, error);
     if (result == 0)
         result = kubelet_path(kubelet, dra->socket, "plugins/" CLAIM_DRIVER "/dra.sock", error);
     if (result == 0)

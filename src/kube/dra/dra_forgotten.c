@@ -7,7 +7,8 @@
 #include "base/clock.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
-#include "kube/dra/claim.h"
+#include "kube/dra/claim_names.h"
+#include "kube/dra/claim_words.h"
 #include "kube/dra/dra_claims.h"
 #include "kube/node/node.h"
 #include "kube/node/tasks.h"
@@ -32,7 +33,7 @@ static bool end_if_forgotten(struct kubelet *kubelet, const json_t *session, con
     char file[DRA_CLAIMS_FILE_TEXT];
     struct error error;
     const char *name = session_text(session, "name");
-    if (dra_claims_is_known(kubelet, uid))
+    if (claim_names_are_kept(kubelet, uid))
         return true;
     if (*session_text(session, "pod") && lost_containers_ask_about_pod(kubelet, session) != 1)
         return false;

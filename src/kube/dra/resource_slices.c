@@ -10,6 +10,7 @@
 #include "base/pci.h"
 #include "client/session_fields.h"
 #include "kube/dra/claim.h"
+#include "kube/dra/claim_words.h"
 #include "kube/node/api_server.h"
 #include "kube/node/tasks.h"
 

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/priority.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
 #include "kube/grpc/messages.h"
@@ -18,6 +16,7 @@
 #include "kube/node/node.h"
 #include "kube/node/tasks.h"
 #include "kube/slices/lost_containers.h"
+#include "kube/slices/pod_annotations.h"
 #include "kube/slices/slice_ids.h"
 
 #define LOOK_NS (UINT64_C(10) * 1000000000) /* between two requests */
@@ -38,194 +37,7 @@ static struct {
     json_t *wanted;
 } pods;
 
-/* --- Annotations ----------------------------------------------------------------------------------- */
-
-/* What annotations say goes to a log and to people's terminals, and half a character is no JSON. */
-static void keep_printable(char *text)
-{
-    for (; *text; text++)
-        if (*text < ' ' || *text > '~')
-            *text = '?';
-}
-
-/* Add a problem to the text; what does not fit is left out. */
-__attribute__((format(printf, 2, 3))) static void add_problem(char problems[static PODS_PROBLEMS_TEXT],
-                                                              const char *format, ...)
-{
-    size_t length = strlen(problems);
-    va_list arguments;
-    if (length && length + 2 < PODS_PROBLEMS_TEXT)
-        length += (size_t)sprintf(problems + length, "; ");
-    va_start(arguments, format);
-    vsnprintf(problems + length, PODS_PROBLEMS_TEXT - length, format, arguments);
-    va_end(arguments);
-    keep_printable(problems + length);
-}
-
-/* Annotations that can be read are added to `wish`, others to `problems`. */
-struct reading {
-    json_t *wish;
-    const json_t *session;
-    char *problems;
-};
-
-/* The limit on each GPU, which cannot grow; a GPU with fewer of the session's slices has a lower one. */
-static void set_memory(const struct reading *reading, const char *annotation, const char *text)
-{
-    uint64_t bytes;
-    struct error error;
-    size_t i;
-    json_t *gpus = json_array(), *gpu;
-    if (units_parse_bytes(text, &bytes, &error) < 0) {
-        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
-        json_decref(gpus);
-        return;
-    }
-    json_array_foreach(json_object_get(reading->session, "gpus"), i, gpu)
-    {
-        uint64_t limit = session_number(gpu, "limit_bytes");
-        json_array_append_new(gpus, json_pack("{s:s,s:I}", "gpu", session_text(gpu, "uuid"), "memory_bytes",
-                                              (json_int_t)(bytes < limit ? bytes : limit)));
-    }
-    json_object_set_new(reading->wish, "gpus", gpus);
-}
-
-/* A ratio of the session as a part of SHARE_WHOLE. */
-static uint32_t part_of(const struct reading *reading, const char *ratio)
-{
-    return (uint32_t)(json_number_value(json_object_get(reading->session, ratio)) * SHARE_WHOLE + 0.5);
-}
-
-/* Others are kept from the minimum of the slices, and the administrator may bound the maximum, so a pod gives itself no
- * larger ones. */
-static void set_compute(const struct reading *reading, const char *annotation, const char *text)
-{
-    struct share share;
-    struct error error;
-    char number[32], formatted[UNITS_SHARE_TEXT];
-    snprintf(number, sizeof(number), "%.20s%s", text, strchr(text, '%') ? "" : "%");
-    if (units_parse_share(number, &share, &error) < 0) {
-        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
-        return;
-    }
-    uint32_t min = part_of(reading, "compute_min_ratio"), max = part_of(reading, "compute_max_ratio");
-    share.min = share.min < min ? share.min : min;
-    share.max = share.max < max ? share.max : max;
-    json_object_set_new(reading->wish, "compute", json_string(units_format_share(share, formatted)));
-}
-
-/* At most what the administrator's default gives. */
-static void set_host_memory(const struct reading *reading, const char *annotation, const char *text)
-{
-    uint64_t bytes, limit = session_number(reading->session, "host_memory_limit_bytes");
-    struct error error;
-    if (units_parse_bytes(text, &bytes, &error) < 0)
-        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
-    else if (bytes > INT64_MAX)
-        add_problem(reading->problems, "%s: no machine has %.64s", annotation, text);
-    else
-        json_object_set_new(reading->wish, "host_memory_bytes",
-                            json_integer((json_int_t)(limit && bytes > limit ? limit : bytes)));
-}
-
-static void set_idle_suspend(const struct reading *reading, const char *annotation, const char *text)
-{
-    uint64_t usec;
-    struct error error;
-    if (units_parse_duration(text, &usec, &error) < 0)
-        add_problem(reading->problems, "%s: %.200s", annotation, error.message);
-    else
-        json_object_set_new(reading->wish, "idle_suspend_seconds",
-                            json_integer(usec < 1000000 ? 1 : (json_int_t)(usec / 1000000)));
-}
-
-/* Any user of a namespace writes annotations: a priority above that of others is not for pods to give themselves. */
-static void set_priority(const struct reading *reading, const char *annotation, const char *text)
-{
-    enum session_priority priority, has = PRIORITY_NORMAL;
-    bool is_priority = session_priority_parse(strcmp(text, "medium") == 0 ? "normal" : text, &priority);
-    session_priority_parse(session_text(reading->session, "priority"), &has);
-    if (!is_priority)
-        add_problem(reading->problems, "%s: '%.40s' is not a priority; expected low or normal", annotation,
-                    text);
-    else if (priority > PRIORITY_NORMAL)
-        add_problem(reading->problems,
-                    "%s: pods with slices cannot have the priority %.40s; expected low or normal, or a claim "
-                    "by DRA of a "
-                    "DeviceClass that gives it",
-                    annotation, text);
-    else
-        json_object_set_new(reading->wish, "priority",
-                            json_string(session_priority_name(priority < has ? priority : has)));
-}
-
-static void refuse_oversubscribe(const struct reading *reading, const char *annotation, const char *text)
-{
-    add_problem(reading->problems,
-                "%s: slices are given before their pod is known; expected gpuslice-kubelet's "
-                "--slice-oversubscribe, or a claim by DRA",
-                annotation);
-}
-
-static void refuse_when_full(const struct reading *reading, const char *annotation, const char *text)
-{
-    add_problem(
-        reading->problems,
-        "%s has no effect: a slice's memory is set aside before its pod is known, so it never waits for room",
-        annotation);
-}
-
-static void refuse_gpu(const struct reading *reading, const char *annotation, const char *text)
-{
-    add_problem(reading->problems,
-                "%s has no effect: the kubelet chooses the GPU of a slice before it says whose it is; use a "
-                "claim by DRA with a selector",
-                annotation);
-}
-
-static void refuse_speed(const struct reading *reading, const char *annotation, const char *text)
-{
-    add_problem(reading->problems,
-                "%s has no effect: a share is a part of the GPU's time here; expected gpuslice.io/compute or "
-                "tensor-fusion.ai/compute-percent-limit",
-                annotation);
-}
-
-/* Our annotations, and the names that other GPU sharing systems have for the same. Later rows win. */
-static const struct {
-    const char *annotation;
-    void (*read)(const struct reading *reading, const char *annotation, const char *text);
-} annotations_known[] = {
-    {"tensor-fusion.ai/vram-limit", set_memory},
-    {"tensor-fusion.ai/compute-percent-limit", set_compute},
-    {"tensor-fusion.ai/qos", set_priority},
-    {"tensor-fusion.ai/gpu-ids", refuse_gpu},
-    {"tensor-fusion.ai/container-gpus", refuse_gpu},
-    {"tensor-fusion.ai/tflops-limit", refuse_speed},
-    {"gpuslice.io/memory", set_memory},
-    {"gpuslice.io/compute", set_compute},
-    {"gpuslice.io/priority", set_priority},
-    {"gpuslice.io/oversubscribe", refuse_oversubscribe},
-    {"gpuslice.io/when-full", refuse_when_full},
-    {"gpuslice.io/host-memory", set_host_memory},
-    {"gpuslice.io/idle-suspend", set_idle_suspend},
-};
-
-json_t *pods_wish(const json_t *annotations, const json_t *session, char problems[static PODS_PROBLEMS_TEXT])
-{
-    const struct reading reading = {.wish = json_object(), .session = session, .problems = problems};
-    problems[0] = '\0';
-    for (size_t i = 0; i < sizeof(annotations_known) / sizeof(annotations_known[0]); i++) {
-        const char *name = annotations_known[i].annotation;
-        const char *text = json_string_value(json_object_get(annotations, name));
-        if (text)
-            annotations_known[i].read(&reading, name, text);
-    }
-    if (json_object_size(reading.wish))
-        return reading.wish;
-    json_decref(reading.wish);
-    return NULL;
-}
+/* --- Problems -------------------------------------------------------------------------------------- */
 
 /* Tell in the log, and as an event of the pod, where its author will look. */
 static void tell_problems(struct kubelet *kubelet, const json_t *pod, const json_t *container,
@@ -328,16 +140,17 @@ static json_t *read_pods(struct kubelet *kubelet, const json_t *sessions)
 /* Limit the session as its pod asks, and label it, in one request: once all labels are there, the pod is not read
  * again. What the daemon refuses is left out, as it would refuse it again. */
 static int limit_session(struct kubelet *kubelet, const json_t *session, const json_t *container,
-                         const json_t *pod, char problems[static PODS_PROBLEMS_TEXT], struct error *error)
+                         const json_t *pod, char problems[static POD_PROBLEMS_TEXT], struct error *error)
 {
     const char *name = session_text(session, "name");
-    json_t *wish =
-        pods_wish(json_object_get(json_object_get(pod, "metadata"), "annotations"), session, problems);
+    json_t *wish = pod_annotations_read(json_object_get(json_object_get(pod, "metadata"), "annotations"),
+                                        session, problems);
     json_t *change = wish ? wish : json_object();
     json_object_update(change, (json_t *)container);
     int result = node_request_session(kubelet, "PATCH", name, "", change, NULL, error);
     if (result == -EREMOTEIO && wish) {
-        add_problem(problems, "the node's daemon refuses what they ask for: %.400s", error->message);
+        pod_annotations_add_problem(problems, "the node's daemon refuses what they ask for: %.400s",
+                                    error->message);
         result = node_request_session(kubelet, "PATCH", name, "", container, NULL, error);
     }
     json_decref(change);
@@ -372,7 +185,7 @@ static void compare_session(struct kubelet *kubelet, const json_t *session,
     const json_t *container = json_object_get(pods.wanted, name),
                  *pod = json_object_get(comparison->found, name);
     struct error error;
-    char file[SLICES_FILE_TEXT], problems[PODS_PROBLEMS_TEXT] = "";
+    char file[SLICES_FILE_TEXT], problems[POD_PROBLEMS_TEXT] = "";
     int result = 0;
     if (json_object_get(pods.given, name) || strncmp(name, SLICES_PREFIX, strlen(SLICES_PREFIX)) != 0)
         return;

@@ -11,6 +11,7 @@
 
 #include "client/session_fields.h"
 #include "kube/dra/claim.h"
+#include "kube/dra/quantity.h"
 
 static void quantities_are_read_as_kubernetes_writes_them(void **state)
 {
@@ -34,12 +35,12 @@ static void quantities_are_read_as_kubernetes_writes_them(void **state)
                                       ".", "8Ei", "1e400", "nan", "inf",  "1e",   "5kk"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         uint64_t number = 77;
-        assert_int_equal(claim_parse_quantity(good[i].text, &number, NULL), 0);
+        assert_int_equal(quantity_parse(good[i].text, &number, NULL), 0);
         assert_int_equal(number, good[i].number);
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         uint64_t number = 77;
-        assert_true(claim_parse_quantity(bad[i], &number, NULL) < 0);
+        assert_true(quantity_parse(bad[i], &number, NULL) < 0);
         assert_int_equal(number, 77);
     }
 }

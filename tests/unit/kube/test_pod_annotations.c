@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kube/slices/pods.h"
+#include "kube/slices/pod_annotations.h"
 
 /* What the administrator gives the session beside its memory and its minimum. */
 static double max_ratio = 1;
@@ -17,13 +17,13 @@ static uint64_t host_memory_bytes;
 
 static void check_wish(const char *annotations_text, const char *expected, const char *words)
 {
-    char problem[PODS_PROBLEMS_TEXT];
+    char problem[POD_PROBLEMS_TEXT];
     json_t *annotations = json_loads(annotations_text, 0, NULL);
     json_t *session =
         json_pack("{s:f,s:f,s:s,s:I,s:[{s:s,s:i},{s:s,s:i}]}", "compute_min_ratio", 0.1, "compute_max_ratio",
                   max_ratio, "priority", priority, "host_memory_limit_bytes", (json_int_t)host_memory_bytes,
                   "gpus", "uuid", "A", "limit_bytes", 1000, "uuid", "B", "limit_bytes", 60);
-    json_t *wish = pods_wish(annotations, session, problem);
+    json_t *wish = pod_annotations_read(annotations, session, problem);
     if (expected) {
         char *text = json_dumps(wish, JSON_SORT_KEYS | JSON_COMPACT);
         assert_string_equal(text, expected);

@@ -1,0 +1,170 @@
+#include "kube/dra/claim_config.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/priority.h"
+#include "client/session_fields.h"
+#include "kube/dra/claim_words.h"
+#include "kube/dra/quantity.h"
+
+static int read_part(const json_t *value, const char *key, uint32_t *part, struct error *error)
+{
+    const char *text = json_string_value(value);
+    struct share share;
+    struct error cause;
+    if (!text || units_parse_share(text, &share, &cause) < 0 || share.min != share.max)
+        return error_set(error, EINVAL, NULL, "the claim's %s is wrong; expected a part like \"25%%\"", key);
+    *part = share.max;
+    return 0;
+}
+
+static int read_time(const char *text, uint64_t *seconds, struct error *error)
+{
+    uint64_t usec;
+    int result = units_parse_duration(text, &usec, error);
+    if (result == 0)
+        *seconds = usec / 1000000 ? usec / 1000000 : 1;
+    return result;
+}
+
+static int read_parameter(struct claim_config *config, const char *key, const json_t *value,
+                          struct error *error)
+{
+    const char *text = json_string_value(value);
+    if (strcmp(key, "minimumShare") == 0 && text && strcmp(text, "0%") == 0) {
+        config->share.min = 0; /* no minimum is promised */
+        return 0;
+    }
+    if (strcmp(key, "minimumShare") == 0)
+        return read_part(value, key, &config->share.min, error);
+    if (strcmp(key, "maximumShare") == 0)
+        return read_part(value, key, &config->share.max, error);
+    if (strcmp(key, "priority") == 0 && text) {
+        config->priority = text; /* the daemon checks it */
+        return 0;
+    }
+    if (strcmp(key, "apiVersion") == 0 && text && strcmp(text, CLAIM_CONFIG_VERSION) == 0)
+        return 0;
+    if (strcmp(key, "kind") == 0 && text && strcmp(text, CLAIM_CONFIG_KIND) == 0)
+        return 0;
+    if (strcmp(key, "oversubscribe") == 0 && text) {
+        config->oversubscribe = text; /* the daemon checks this too */
+        return 0;
+    }
+    if (strcmp(key, "hostMemory") == 0 && text)
+        return quantity_parse(text, &config->host_bytes, error);
+    if (strcmp(key, "memoryLimit") == 0 && text)
+        return quantity_parse(text, &config->limit_bytes, error);
+    if (strcmp(key, "idleSuspend") == 0 && text)
+        return read_time(text, &config->idle_seconds, error);
+    return error_set(
+        error, EINVAL, NULL,
+        "the claim's configuration has the field '%.40s'; expected apiVersion " CLAIM_CONFIG_VERSION
+        ", kind " CLAIM_CONFIG_KIND
+        ", minimumShare, maximumShare, priority, oversubscribe, memoryLimit, hostMemory, idleSuspend",
+        key);
+}
+
+static bool is_on_card(const char *oversubscribe)
+{
+    return !oversubscribe || strcmp(oversubscribe, "none") == 0;
+}
+
+static enum session_priority priority_of(const struct claim_config *config)
+{
+    enum session_priority priority;
+    return config->priority && session_priority_parse(config->priority, &priority) ? priority
+                                                                                   : PRIORITY_NORMAL;
+}
+
+/* A class is an administrator's, and a claim any user's of its namespace. What others are kept from for a claim is what
+ * the scheduler counted for it, or what its class says: the claim itself may ask for less. `before` is what held without
+ * its own configuration. Memory limits are looked at when all are read. */
+static int check_own(const struct claim_config *config, const struct claim_config *before,
+                     struct error *error)
+{
+    char least[UNITS_SHARE_TEXT], asked[UNITS_SHARE_TEXT];
+    uint32_t most = before->share.min > config->counted_share ? before->share.min : config->counted_share;
+    if (config->share.min > most)
+        return error_set(
+            error, EPERM, NULL,
+            "the claim's minimumShare is %s; expected at most the %s that its cores, or its DeviceClass, "
+            "give it; ask for more cores",
+            units_format_share((struct share){config->share.min, config->share.min}, asked),
+            units_format_share((struct share){most, most}, least));
+    if (priority_of(config) > PRIORITY_NORMAL && priority_of(config) > priority_of(before))
+        return error_set(
+            error, EPERM, NULL,
+            "the claim's priority is %.20s; expected normal or low; a higher one is for a DeviceClass to "
+            "give",
+            config->priority);
+    return 0;
+}
+
+static int read_parameters(struct claim_config *config, const json_t *parameters, struct error *error)
+{
+    const char *key;
+    json_t *value;
+    if (json_object_get(parameters, "oversubscribe") && is_on_card(session_text(parameters, "oversubscribe")))
+        config->limit_bytes = config->host_bytes = config->idle_seconds = 0;
+    json_object_foreach((json_t *)parameters, key, value)
+    {
+        int result = read_parameter(config, key, value, error);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+int claim_config_read(struct claim_config *config, const json_t *allocation, struct error *error)
+{
+    size_t i;
+    json_t *each;
+    json_array_foreach(json_object_get(allocation, "config"), i, each)
+    {
+        const json_t *opaque = json_object_get(each, "opaque");
+        const struct claim_config before = *config;
+        if (strcmp(session_text(opaque, "driver"), CLAIM_DRIVER) != 0)
+            continue;
+        int result = read_parameters(config, json_object_get(opaque, "parameters"), error);
+        bool is_own = strcmp(session_text(each, "source"), "FromClass") != 0;
+        if (is_own && config->limit_bytes > before.limit_bytes)
+            config->own_limit_bytes = config->limit_bytes;
+        if (result == 0 && is_own)
+            result = check_own(config, &before, error);
+        if (result < 0)
+            return result;
+    }
+    if (config->share.min > config->share.max)
+        return error_set(error, EINVAL, NULL, "the claim's minimum share is above its maximum");
+    return 0;
+}
+
+int claim_config_check_limit(const struct claim_config *config, const json_t *consumed_bytes,
+                             struct error *error)
+{
+    const char *uuid;
+    json_t *bytes;
+    if (config->limit_bytes && is_on_card(config->oversubscribe))
+        return error_set(error, EINVAL, NULL,
+                         "the claim has a memoryLimit, which is for memory that can leave the card; expected "
+                         "oversubscribe: swap beside it");
+    json_object_foreach((json_t *)consumed_bytes, uuid, bytes)
+    {
+        uint64_t counted = (uint64_t)json_integer_value(bytes);
+        if (config->own_limit_bytes > counted)
+            return error_set(
+                error, EPERM, NULL,
+                "the claim's memoryLimit of %llu bytes is more than the %llu that it consumes of GPU %.80s; "
+                "expected as much, or a DeviceClass that gives more",
+                (unsigned long long)config->own_limit_bytes, (unsigned long long)counted, uuid);
+        if (config->limit_bytes && config->limit_bytes < counted)
+            return error_set(
+                error, EINVAL, NULL,
+                "the claim's memoryLimit of %llu bytes is less than the %llu that it consumes of "
+                "GPU %.80s; expected at least as much",
+                (unsigned long long)config->limit_bytes, (unsigned long long)counted, uuid);
+    }
+    return 0;
+}

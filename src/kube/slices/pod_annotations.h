@@ -1,0 +1,16 @@
+/* pod_annotations.h - reads what a pod's annotations ask of its session. Sends no requests. */
+#pragma once
+
+#include <jansson.h>
+
+#define POD_PROBLEMS_TEXT 900 /* an event's message has 1024 characters at most */
+
+/* The body of a PATCH with what the annotations ask for; NULL: nothing. `session` is as the API shows it; neither its
+ * limits nor its minimum share grow. What cannot be read or is impossible is left out and described in `problems`, which
+ * is "" where there is nothing to say. */
+json_t *pod_annotations_read(const json_t *annotations, const json_t *session,
+                             char problems[static POD_PROBLEMS_TEXT]);
+
+/* Add a problem to the text; what does not fit is left out. */
+__attribute__((format(printf, 2, 3))) void
+pod_annotations_add_problem(char problems[static POD_PROBLEMS_TEXT], const char *format, ...);
