@@ -175,12 +175,35 @@ def test_developers_commands_exist():
 def test_the_readme_is_short_and_its_links_lead_somewhere():
     text = (SOURCE / "README.md").read_text()
     assert len(text.splitlines()) <= 150
-    for path in ("README.md", "CONTRIBUTING.md", "bench/README.md", *(p.relative_to(SOURCE) for p in (SOURCE / "docs").glob("*.md"))):
+    for path in ("README.md", "CONTRIBUTING.md", "bench/README.md", *(p.relative_to(SOURCE) for p in (SOURCE / "docs").rglob("*.md"))):
         for target in re.findall(r"\]\(([^)#\s]+)", (SOURCE / path).read_text()):
             if not target.startswith("http"):
                 assert ((SOURCE / path).parent / target).exists(), f"{path} leads to {target}"
     for version in re.findall(r"gpuslice[_-](\d+\.\d+\.\d+)", text):
         assert f"version: '{version}'" in (SOURCE / "meson.build").read_text()
+
+
+def anchors(page):
+    """As GitHub names a page's headings."""
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)}
+
+
+def test_links_to_headings_lead_to_them():
+    for page in [*(SOURCE / "docs").rglob("*.md"), SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", SOURCE / "bench/README.md"]:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                assert anchor in anchors((page.parent / target) if target else page), f"{page}: {target}#{anchor}"
+
+
+def test_the_pages_for_engineers_are_short_and_listed():
+    """Each has its words in a table and a picture. Rows of tables that name rules and settings do not count."""
+    index = (SOURCE / "docs/architecture.md").read_text()
+    assert len(index.splitlines()) <= 120
+    for page in (SOURCE / "docs/internals").glob("*.md"):
+        text = page.read_text()
+        assert f"(internals/{page.name})" in index, page.name
+        assert len([line for line in text.splitlines() if not line.startswith("| `")]) <= 150, page.name
+        assert "\n|---" in text and "\n```\n" in text, page.name
 
 
 def test_the_demo(product, tmp_path):

@@ -98,7 +98,7 @@ static void step_launch(void)
 }
 
 /* Limits on the added time, in microseconds and as a fraction of the call outside. They are far above what is
- * expected (0.2 and 0.01 us, docs/architecture.md), so that a busy machine passes, and far below what a slow path
+ * expected (0.2 and 0.01 us, docs/internals/budgets.md), so that a busy machine passes, and far below what a slow path
  * (a system call, a request to the daemon, a held lock) would add to every call. */
 static const struct call {
     const char *name;
