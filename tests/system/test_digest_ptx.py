@@ -11,7 +11,7 @@ from conftest import SOURCE
 
 PRINTS = r"""
 #include <stdio.h>
-#include "intercept/memory/engine/digest_ptx.h"
+#include "intercept/memory/engine/swap/move/digest_ptx.h"
 int main(void)
 {
     fputs(digest_ptx, stdout);

@@ -11,7 +11,7 @@
 
 #include "gpucheck/checks.h"
 #include "gpucheck/micro/micro.h"
-#include "intercept/memory/engine/digest_ptx.h"
+#include "intercept/memory/engine/swap/move/digest_ptx.h"
 
 /* --- Page-locking --------------------------------------------------------------------------------------- */
 

@@ -50,7 +50,7 @@ struct pool {
 };
 #define POOLS_MAX (1024 + 2 * LEDGER_GPUS)
 
-/* What the engine remembers; only the engine knows the layout (engine/swap.h). */
+/* What the engine remembers; only the engine knows the layout (engine/swap/swap.h). */
 #define MEMORY_ENGINE_BYTES 4096
 
 struct memory_area {

@@ -107,7 +107,7 @@ enum {
 #define RECORD_EXTENT_BYTES (UINT64_C(2) << 20)
 
 /* What linear memory of `bytes` takes: whole units of the driver; where the engine moves it, large memory has extents of its
- * own (engine/extents.h). */
+ * own (engine/swap/extents/extents.h). */
 static inline uint64_t record_whole(uint64_t bytes, bool moves)
 {
     uint64_t unit = moves && bytes > RECORD_EXTENT_BYTES / 2 ? RECORD_EXTENT_BYTES : RECORD_UNIT_BYTES;

@@ -124,7 +124,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 32;
 }
 
-/* GPU Slice's own (intercept/memory/engine/digest_ptx.h), which has this for each of its blocks. */
+/* GPU Slice's own (intercept/memory/engine/swap/move/digest_ptx.h), which has this for each of its blocks. */
 struct digest_part {
     uint64_t address, first_word, pairs, owner;
 };

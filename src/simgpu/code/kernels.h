@@ -11,7 +11,7 @@
  *   gs_spin_us(u64 microseconds)                             watches the GPU's timer for that long
  *   gs_steps_u32(u64 steps, u64 out)                         takes 20 ns a step; out, unless 0: see the PTX
  *
- * Of libgpuslice.so's own PTX (src/intercept/memory/engine/digest_ptx.h):
+ * Of libgpuslice.so's own PTX (src/intercept/memory/engine/swap/move/digest_ptx.h):
  *
  *   gpuslice_digest_parts(u64 parts, u64 sums)               block b: sums[b] = 128 bits of what the words of
  *                                                            parts[b] are

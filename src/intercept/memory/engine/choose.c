@@ -2,7 +2,7 @@
 
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/engine/managed.h"
-#include "intercept/memory/engine/swap.h"
+#include "intercept/memory/engine/swap/swap.h"
 #include "intercept/session/session.h"
 
 void engine_choose(CUcontext context)

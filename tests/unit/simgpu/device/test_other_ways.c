@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
-#include "intercept/memory/engine/digest_ptx.h"
+#include "intercept/memory/engine/swap/move/digest_ptx.h"
 #include "simgpu/driver/fakecuda.h"
 
 #define PTX                                                                                                  \
