@@ -59,7 +59,7 @@ static void swap_open_to_peer(CUdevice device, CUdevice peer)
     swap_state()->open_to[device] |= UINT64_C(1) << peer;
     opener_begin(&opener);
     for (struct extent *extent = extents_next(extents, NULL); extent; extent = extents_next(extents, extent))
-        if (extent->address && !extent->pool && extent->device == device && extent->is_resident)
+        if (extent->address && !extent->pool && extent->device == device && extent_is_on_card(extent))
             opener_add(&opener, extent);
     opener_end(&opener);
     guard_unlock(&swap_state()->lock);
@@ -180,7 +180,7 @@ static CUresult wait_as_free_does(CUcontext context, uint64_t devices)
 static bool is_on_card(const struct extent *extent)
 {
     for (; extent; extent = extents_next_piece(&swap_state()->extents, extent))
-        if (extent->is_resident)
+        if (extent_is_on_card(extent))
             return true;
     return false;
 }

@@ -73,12 +73,13 @@ struct extent *extents_add(struct extents *extents, const struct extent *extent)
         extents->end++;
     if (extent->is_shared)
         enter_shared(extents, place);
+    GS_CHECK(extent_is_valid(place));
     return place;
 }
 
 void extents_remove(struct extents *extents, struct extent *extent)
 {
-    GS_CHECK(extent->is_used);
+    GS_CHECK(extent_is_valid(extent));
     if (extent->address)
         ranges_remove(&extents->by_address, extent->address, index_of(extents, extent));
     if (extent->is_shared)
@@ -115,6 +116,38 @@ struct extent *extents_next(struct extents *extents, struct extent *before)
 struct extent *extents_next_shared(struct extents *extents, const struct extent *before)
 {
     return extent_at(extents, before ? before->next : extents->shared);
+}
+
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+static bool is_pinned_for_something(const struct extent *extent)
+{
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        if (extent->pins[why])
+            return true;
+    return false;
+}
+
+static bool has_valid_shape(const struct extent *extent)
+{
+    bool is_piece = extent->bytes_before || extent->bytes_behind;
+    return extent->bytes && extent_all_bytes(extent) >= extent->bytes &&
+           (extent->address || !(is_piece || extent->is_shared || extent->pool || extent->is_handed_out)) &&
+           (!extent->is_shared ||
+            (!is_piece && extent->bytes == EXTENT_SHARED_BYTES && extent->free_blocks <= EXTENT_BLOCKS));
+}
+
+/* A copy and a digest are those of a place; what is away has a place only for its copy. */
+static bool has_valid_copy(const struct extent *extent)
+{
+    return extent->has_place ? extent->has_copy || extent_is_whole(extent)
+                             : !extent->has_copy && !extent->has_digest;
+}
+
+bool extent_is_valid(const struct extent *extent)
+{
+    return extent->is_used && extent->residence <= EXTENT_STUCK && has_valid_shape(extent) &&
+           has_valid_copy(extent) && extent->is_pinned == is_pinned_for_something(extent);
 }
 
 /* --- Blocks of a shared extent --------------------------------------------------------------------- */

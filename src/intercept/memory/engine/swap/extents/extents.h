@@ -30,6 +30,16 @@ struct digest {
     uint64_t words[2];
 };
 
+/* Where an extent's physical memory is. From EXTENT_COMING on there is some, mapped behind it. */
+enum residence {
+    EXTENT_AWAY,
+    EXTENT_CALLED, /* away, and part of the partial restore that goes on */
+    EXTENT_COMING, /* made by a restore, and not restored as a whole yet */
+    EXTENT_AHEAD,  /* it came back ahead of the others, and its copy still holds */
+    EXTENT_HERE,
+    EXTENT_STUCK, /* its process is evicted, and it is still on the card: no context could take it off */
+};
+
 struct extent {
     /* 0 for physical memory that the program made itself (swap_program.c): the program maps it where it likes. */
     uint64_t address;
@@ -41,8 +51,7 @@ struct extent {
     CUdevice device;
     bool is_used, is_shared;
     uint32_t pool; /* number of the pool whose addresses these are (swap_pool.h); 0: the extent has its own */
-    /* There is physical memory mapped behind it. */
-    bool is_resident;
+    enum residence residence;
     /* Not 0: it is dying, and this many extents had begun to (dying.h). Of an allocation in pieces the first one says so. */
     uint64_t died;
     /* No other extent of this process ever has the same. */
@@ -53,20 +62,13 @@ struct extent {
      * And how often it was pinned, by why. */
     bool is_pinned;
     uint16_t pins[WIRE_STAYS_COUNT];
-    /* Its process is evicted, and it is still on the card: no context could take it off. */
-    bool is_stuck;
     /* It was handed out by legacy IPC, under this number (descriptors.h). */
     bool is_handed_out;
     uint64_t handed_out_as, handed_out_secret;
-    /* Evicted, with its contents in the arena. An extent that was made while evicted has no contents. */
+    /* Not back yet, with its contents in the arena. An extent that was made while evicted has no contents. */
     bool has_copy;
     /* It has a place in the arena: `place`. */
     bool has_place;
-    /* During a restore: its physical memory was made by that restore. */
-    bool is_returning;
-    /* It is part of the partial restore that goes on. And: it came back ahead of the others, and its copy still
-     * holds. */
-    bool is_called, is_ahead;
     CUmemGenericAllocationHandle handle;
     uint64_t place;
     /* `digest` is that of what `place` holds. While the extent leaves: whether its digest was taken again, as `seen`, and
@@ -145,6 +147,20 @@ uint64_t extent_take(struct extent *extent, uint64_t bytes);
 /* Whether an allocation begins at `address`; and, in a shared extent, give it back. */
 bool extent_has(const struct extent *extent, uint64_t address);
 void extent_give_back(struct extent *extent, uint64_t address);
+
+static inline bool extent_is_on_card(const struct extent *extent)
+{
+    return extent->residence >= EXTENT_COMING;
+}
+
+/* On the card, with all that it holds. */
+static inline bool extent_is_whole(const struct extent *extent)
+{
+    return extent->residence >= EXTENT_AHEAD;
+}
+
+/* Whether what is known of an extent in use goes together. */
+bool extent_is_valid(const struct extent *extent);
 
 /* For a shared extent: nothing is allocated in it. */
 static inline bool extent_is_empty(const struct extent *extent)

@@ -1,5 +1,6 @@
 #include "intercept/memory/engine/swap/extents/resident.h"
 
+#include "base/check.h"
 #include "intercept/agent/agent.h"
 #include "intercept/memory/engine/swap/extents/access.h"
 #include "intercept/memory/engine/swap/ipc/descriptors.h"
@@ -149,7 +150,7 @@ CUresult extent_make_resident(struct extent *extent)
         return result;
     if (has_wish(extent))
         *wish_is_proven(extent) = true;
-    extent->is_resident = true;
+    extent->residence = EXTENT_HERE;
     return CUDA_SUCCESS;
 }
 
@@ -160,7 +161,7 @@ CUresult extent_leave_card(struct extent *extent)
     if (result != CUDA_SUCCESS)
         return result;
     real(cuMemRelease)(extent->handle);
-    extent->is_resident = false;
+    extent->residence = EXTENT_AWAY;
     return CUDA_SUCCESS;
 }
 
@@ -173,17 +174,55 @@ static unsigned why_pinned(const struct extent *extent)
     return why;
 }
 
+static bool moves(const struct extent *extent)
+{
+    return !extent->is_pinned && extent->residence != EXTENT_STUCK;
+}
+
+/* The sum that the extent is counted in. */
+static _Atomic uint64_t *sum_of(const struct extent *extent)
+{
+    struct swap *swap = swap_state();
+    if (extent->is_pinned)
+        return &swap->pinned_bytes[why_pinned(extent)];
+    if (extent->residence == EXTENT_STUCK)
+        return &swap->pinned_bytes[WIRE_STAYS_STUCK];
+    return extent_is_on_card(extent) ? &swap->resident_bytes : &swap->evicted_bytes;
+}
+
 void extent_count(const struct extent *extent, bool is_there)
 {
-    _Atomic uint64_t *sum =
-        extent->is_resident ? &swap_state()->resident_bytes : &swap_state()->evicted_bytes;
-    if (extent->is_pinned || extent->is_stuck)
-        sum = &swap_state()->pinned_bytes[extent->is_pinned ? why_pinned(extent) : WIRE_STAYS_STUCK];
+    _Atomic uint64_t *sum = sum_of(extent);
     uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
+    GS_CHECK(is_there || bytes >= extent->bytes);
     atomic_store_explicit(sum, is_there ? bytes + extent->bytes : bytes - extent->bytes,
                           memory_order_relaxed);
-    if (extent->is_pinned || extent->is_stuck)
+    if (!moves(extent))
         agent_memory_changed();
+}
+
+void extent_set_residence(struct extent *extent, enum residence residence)
+{
+    extent_count(extent, false);
+    extent->residence = residence;
+    extent_count(extent, true);
+}
+
+bool extents_are_valid(void)
+{
+    struct swap *swap = swap_state();
+    uint64_t moving_bytes = 0, pinned_bytes = 0;
+    for (struct extent *extent = extents_next(&swap->extents, NULL); extent;
+         extent = extents_next(&swap->extents, extent)) {
+        if (!extent_is_valid(extent))
+            return false;
+        *(moves(extent) ? &moving_bytes : &pinned_bytes) += extent->bytes;
+    }
+    for (unsigned why = 0; why < WIRE_STAYS_COUNT; why++)
+        pinned_bytes -= atomic_load_explicit(&swap->pinned_bytes[why], memory_order_relaxed);
+    moving_bytes -= atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed) +
+                    atomic_load_explicit(&swap->evicted_bytes, memory_order_relaxed);
+    return moving_bytes == 0 && pinned_bytes == 0;
 }
 
 void extent_give_up_place(struct extent *extent)
@@ -200,7 +239,7 @@ void extent_pin(struct extent *extent, enum wire_stays why)
     if (extent->pins[why] < UINT16_MAX)
         extent->pins[why]++;
     extent_count(extent, true);
-    if (extent->is_resident)
+    if (extent_is_whole(extent))
         extent_give_up_place(extent);
 }
 
@@ -244,13 +283,13 @@ static CUresult unmap_pieces(struct extent *first)
     CUresult result = CUDA_SUCCESS;
     struct extent *piece = first;
     for (; piece; piece = extents_next_piece(extents, piece)) {
-        if (piece->is_resident)
+        if (extent_is_on_card(piece))
             result = real(cuMemUnmap)(piece->address, piece->bytes);
         if (result != CUDA_SUCCESS)
             break;
     }
     for (struct extent *other = first; piece && other != piece; other = extents_next_piece(extents, other))
-        if (other->is_resident)
+        if (extent_is_on_card(other))
             map_again(other);
     return result;
 }
@@ -259,7 +298,7 @@ static CUresult unmap_pieces(struct extent *first)
 static void end_unmapped(struct extent *extent)
 {
     extent_count(extent, false);
-    if (extent->is_resident)
+    if (extent_is_on_card(extent))
         real(cuMemRelease)(extent->handle);
     if (extent->is_handed_out)
         descriptors_remove(extent->handed_out_as);
@@ -293,7 +332,7 @@ void extents_end_at(uint64_t address, uint64_t bytes)
     for (uint64_t at = address, next; at < address + bytes; at = next) {
         struct extent *extent = extents_find(&swap_state()->extents, at);
         next = extent->address + extent->bytes;
-        if (extent->is_resident)
+        if (extent_is_on_card(extent))
             real(cuMemUnmap)(extent->address, extent->bytes);
         end_unmapped(extent);
     }
@@ -313,12 +352,12 @@ static struct extent *enter(struct extent *made, struct opener *opener, CUresult
         if (swap_is_pinned())
             extent_pin(extent, WIRE_STAYS_UNKNOWN);
         swap_state()->empty_count += made->is_shared;
-        if (extent->is_resident)
+        if (extent_is_on_card(extent))
             opener_add(opener, extent);
         return extent;
     }
     *result = CUDA_ERROR_OUT_OF_MEMORY; /* no host memory, or more extents than the table has */
-    if (made->is_resident)
+    if (extent_is_on_card(made))
         extent_leave_card(made);
     return NULL;
 }

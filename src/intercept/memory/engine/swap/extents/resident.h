@@ -27,6 +27,10 @@ bool extents_are_for_rdma(CUdevice device);
 
 /* Add an extent to the sums of bytes, as it is now; or take it out of them. */
 void extent_count(const struct extent *extent, bool is_there);
+/* Change where it is among those states in which it is on the card, or among those in which it is away. */
+void extent_set_residence(struct extent *extent, enum residence residence);
+/* Whether each extent is valid, and the sums are theirs. */
+bool extents_are_valid(void);
 
 /* From now on the extent stays on the card, where it is. And: what it was pinned for did not happen. */
 void extent_pin(struct extent *extent, enum wire_stays why);

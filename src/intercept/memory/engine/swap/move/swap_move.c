@@ -25,18 +25,19 @@ static void begin(struct move *move, void (*progress)(void))
 
 static bool is_away(const struct extent *extent)
 {
-    return !extent->is_resident || extent->is_returning;
+    return !extent_is_whole(extent);
 }
 
 /* The extent's memory is made while the copies before it run. */
 static CUresult make_in(struct extent *extent)
 {
-    if (extent->is_returning)
+    if (extent->residence == EXTENT_COMING)
         return CUDA_SUCCESS;
     extent_count(extent, false);
     CUresult result = extent_make_resident(extent);
     extent_count(extent, true);
-    extent->is_returning = result == CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        extent_set_residence(extent, EXTENT_COMING);
     return result;
 }
 
@@ -56,7 +57,7 @@ static const struct direction in = {
 
 static bool is_called(const struct extent *extent)
 {
-    return extent->is_called;
+    return extent->residence == EXTENT_CALLED || extent->residence == EXTENT_COMING;
 }
 
 static const struct direction in_part = {
@@ -70,11 +71,13 @@ static void end_copy(struct extent *extent)
         extent_give_up_place(extent);
 }
 
-static void set_stuck(struct extent *extent, bool is_stuck)
+/* Take an extent off the card whose copy holds. Where the driver refuses, it stays in the state that it is in. */
+static CUresult drop(struct extent *extent)
 {
     extent_count(extent, false);
-    extent->is_stuck = is_stuck;
+    CUresult result = extent_leave_card(extent);
     extent_count(extent, true);
+    return result;
 }
 
 /* The restore is over. If all is back, the extents do not need their copies any more; if not, what had returned
@@ -82,16 +85,12 @@ static void set_stuck(struct extent *extent, bool is_stuck)
 static void end_return(struct move *move, bool is_back)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
-        if (is_back && extent->is_resident) {
+        if (is_back) {
+            extent_set_residence(extent, EXTENT_HERE);
             end_copy(extent);
-        } else if (extent->is_returning) {
-            extent_count(extent, false);
-            extent_leave_card(extent);
-            extent_count(extent, true);
+        } else if (extent->residence == EXTENT_COMING) {
+            drop(extent);
         }
-        extent->is_returning = false;
-        extent->is_ahead &= !is_back;
-        set_stuck(extent, extent->is_stuck && !is_back);
     }
     atomic_store_explicit(&move->swap->is_evicted, !is_back, memory_order_relaxed);
 }
@@ -99,7 +98,7 @@ static void end_return(struct move *move, bool is_back)
 static bool are_all_back(struct move *move)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
-        if (!extent->is_resident)
+        if (!extent_is_on_card(extent))
             return false;
     return true;
 }
@@ -126,9 +125,10 @@ static void call_part(struct move *move, const struct part *part)
 {
     uint64_t most_bytes = part->most_bytes;
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
-        extent->is_called =
-            !extent->is_resident && extent->device == part->device && extent->bytes <= most_bytes;
-        most_bytes -= extent->is_called ? extent->bytes : 0;
+        if (extent->residence != EXTENT_AWAY || extent->device != part->device || extent->bytes > most_bytes)
+            continue;
+        extent_set_residence(extent, EXTENT_CALLED);
+        most_bytes -= extent->bytes;
     }
 }
 
@@ -136,13 +136,12 @@ static void call_part(struct move *move, const struct part *part)
 static void end_part(struct move *move, bool are_there)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
-        if (extent->is_called && extent->is_returning && !are_there) {
-            extent_count(extent, false);
-            extent_leave_card(extent);
-            extent_count(extent, true);
-        }
-        extent->is_ahead |= extent->is_called && extent->is_resident;
-        extent->is_called = extent->is_returning = false;
+        if (extent->residence == EXTENT_CALLED)
+            extent_set_residence(extent, EXTENT_AWAY);
+        else if (extent->residence == EXTENT_COMING && are_there)
+            extent_set_residence(extent, EXTENT_AHEAD);
+        else if (extent->residence == EXTENT_COMING)
+            drop(extent);
     }
 }
 
@@ -156,23 +155,20 @@ static CUresult restore_part(struct move *move, const struct part *part)
     return result;
 }
 
-/* What came ahead leaves as it came: nothing has used it, so its copy holds. */
+/* What came ahead, or could not leave after a restore that failed, leaves as it came: nothing has used it, so its copy
+ * holds. */
 static CUresult drop_ahead(struct move *move)
 {
     CUresult result = CUDA_SUCCESS;
     for (struct extent *extent = move_first(move); extent && result == CUDA_SUCCESS;
          extent = move_next(move, extent)) {
-        if (!extent->is_ahead)
-            continue;
-        if (extent->is_pinned) { /* it was pinned after it came, so it stays for good */
-            extent->is_ahead = false;
+        if (extent->residence == EXTENT_AHEAD && extent->is_pinned) {
+            /* It was pinned after it came, so it stays for good. */
+            extent_set_residence(extent, EXTENT_HERE);
             end_copy(extent);
-            continue;
+        } else if (extent->residence == EXTENT_AHEAD || extent->residence == EXTENT_COMING) {
+            result = drop(extent);
         }
-        extent_count(extent, false);
-        result = extent_leave_card(extent);
-        extent_count(extent, true);
-        extent->is_ahead = result != CUDA_SUCCESS;
     }
     return result;
 }
@@ -181,7 +177,7 @@ static CUresult drop_ahead(struct move *move)
 
 static bool is_to_leave(const struct extent *extent)
 {
-    return extent->is_resident && !extent->is_pinned;
+    return extent_is_whole(extent) && !extent->is_pinned;
 }
 
 /* Where the arena has room for some of it only, the others leave when there is more. */
@@ -281,13 +277,10 @@ static CUresult submit_out(struct move *move, struct extent *extent)
 /* The extent's copy is complete: it leaves the card. */
 static CUresult finish_out(struct extent *extent)
 {
-    extent->has_copy = true;
     extent->has_digest = extent->digesting == DIGEST_SEEN;
     mapping_close(extent);
-    extent_count(extent, false);
-    CUresult result = extent_leave_card(extent);
+    CUresult result = drop(extent);
     extent->has_copy = result == CUDA_SUCCESS;
-    extent_count(extent, true);
     return result;
 }
 
@@ -327,7 +320,7 @@ static bool take_places(struct move *move)
 static void give_up_places(struct move *move)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
-        if (extent->is_resident)
+        if (extent_is_whole(extent))
             extent_give_up_place(extent);
 }
 
@@ -372,7 +365,10 @@ static enum room make_room(struct move *move)
 static void leave_stuck(struct move *move)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent))
-        set_stuck(extent, leaves_now(extent));
+        if (leaves_now(extent))
+            extent_set_residence(extent, EXTENT_STUCK);
+        else if (extent->residence == EXTENT_STUCK)
+            extent_set_residence(extent, EXTENT_HERE);
     atomic_store_explicit(&move->swap->is_evicted, true, memory_order_relaxed);
 }
 
@@ -407,10 +403,12 @@ CUresult swap_evict(void (*progress)(void))
     if (!quiet_is_drained(DRAINED_PATIENCE_NS))
         return CUDA_ERROR_NOT_READY;
     move_lock_all(swap);
+    GS_CHECK(extents_are_valid());
     if (!swap->is_evicted || atomic_load_explicit(&swap->resident_bytes, memory_order_relaxed)) {
         begin(&move, progress);
         result = evict(&move);
     }
+    GS_CHECK(extents_are_valid());
     move_unlock_all(swap);
     return result;
 }
@@ -422,10 +420,12 @@ static CUresult move_in(const struct part *part, void (*progress)(void))
     struct move move;
     CUresult result = CUDA_SUCCESS;
     move_lock_all(swap);
+    GS_CHECK(extents_are_valid());
     if (swap->is_evicted) {
         begin(&move, progress);
         result = part ? restore_part(&move, part) : restore(&move);
     }
+    GS_CHECK(extents_are_valid());
     move_unlock_all(swap);
     return result;
 }

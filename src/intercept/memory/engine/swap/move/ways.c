@@ -35,7 +35,7 @@ void move_add_own_ways(struct move *move)
 {
     for (struct extent *extent = move_first(move); extent; extent = move_next(move, extent)) {
         struct way way = {.device = extent->device, .is_own = true};
-        bool has_way = extent->context || extent->is_resident;
+        bool has_way = extent->context || extent_is_on_card(extent);
         for (uint32_t i = 0; i < move->way_count && !has_way; i++)
             has_way = move->ways[i].device == extent->device;
         if (!has_way && move->way_count < WAYS_MAX &&

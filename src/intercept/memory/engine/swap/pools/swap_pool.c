@@ -452,7 +452,7 @@ static CUresult swap_pool_set_access(CUmemoryPool handle, const CUmemAccessDesc 
             pool->access[access[i].location.id] = (uint8_t)access[i].flags;
     for (struct extent *extent = pool ? extents_next(extents, NULL) : NULL; extent;
          extent = extents_next(extents, extent))
-        if (extent->pool == pool->blocks.number && extent->is_resident)
+        if (extent->pool == pool->blocks.number && extent_is_on_card(extent))
             real(cuMemSetAccess)(extent->address, extent->bytes, access, count);
     unlock_after(&calls);
     return result;

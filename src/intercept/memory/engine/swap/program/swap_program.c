@@ -124,19 +124,19 @@ static CUresult create(const struct allocation *wanted, CUmemGenericAllocationHa
     struct extent made = {.bytes = wanted->bytes, .device = wanted->device};
     made.program.properties = *wanted->physical.properties;
     made.program.references = 1;
-    made.is_resident = !atomic_load_explicit(&swap->is_evicted, memory_order_relaxed);
-    CUresult result = made.is_resident
-                          ? real(cuMemCreate)(&made.handle, made.bytes, &made.program.properties, 0)
-                          : check_create(&made.program.properties, made.bytes);
+    bool is_made = !atomic_load_explicit(&swap->is_evicted, memory_order_relaxed);
+    made.residence = is_made ? EXTENT_HERE : EXTENT_AWAY;
+    CUresult result = is_made ? real(cuMemCreate)(&made.handle, made.bytes, &made.program.properties, 0)
+                              : check_create(&made.program.properties, made.bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    if (made.is_resident) {
+    if (is_made) {
         remember_accepted(&made.program.properties);
         note_compression(&made);
     }
     struct extent *extent = extents_add(&swap->extents, &made);
     if (!extent) {
-        if (made.is_resident)
+        if (is_made)
             real(cuMemRelease)(made.handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -162,7 +162,7 @@ static void end_if_unused(struct extent *extent)
     if (extent->program.references || extent->program.mappings)
         return;
     extent_count(extent, false);
-    if (extent->is_resident)
+    if (extent_is_on_card(extent))
         real(cuMemRelease)(extent->handle);
     extent_give_up_place(extent);
     extents_remove(&swap_state()->extents, extent);
@@ -254,11 +254,12 @@ static CUresult map_ours(CUdeviceptr address, size_t bytes, size_t offset,
         return real(cuMemMap)(address, bytes, offset, NO_HANDLE, flags);
     if (is_mapped_away(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = extent->is_resident ? real(cuMemMap)(address, bytes, offset, extent->handle, flags)
-                                          : check_map(extent, address, bytes, offset, flags);
+    CUresult result = extent_is_on_card(extent)
+                          ? real(cuMemMap)(address, bytes, offset, extent->handle, flags)
+                          : check_map(extent, address, bytes, offset, flags);
     if (result != CUDA_SUCCESS || mapping_add(extent, address, bytes))
         return result;
-    if (extent->is_resident)
+    if (extent_is_on_card(extent))
         real(cuMemUnmap)(address, bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -304,7 +305,7 @@ static CUresult unmap_evicted(uint64_t address, uint64_t bytes)
     for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;) {
         struct mapping *mapping = mapping_find(at);
         at += mapping->bytes;
-        if (mapping_extent(mapping)->is_resident)
+        if (extent_is_on_card(mapping_extent(mapping)))
             result = real(cuMemUnmap)(mapping->address, mapping->bytes);
         if (result == CUDA_SUCCESS)
             end_if_unused(mapping_drop(mapping));
@@ -364,7 +365,7 @@ static CUresult set_access_evicted(uint64_t address, uint64_t bytes, const CUmem
     for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;) {
         const struct mapping *mapping = mapping_find(at);
         result = check_reach(mapping_extent(mapping)->device, access, count);
-        if (result == CUDA_SUCCESS && mapping_extent(mapping)->is_resident)
+        if (result == CUDA_SUCCESS && extent_is_on_card(mapping_extent(mapping)))
             result = real(cuMemSetAccess)(at, mapping->bytes, access, count);
         at += mapping->bytes;
     }
@@ -394,7 +395,7 @@ static CUresult program_get_access(unsigned long long *flags, const CUmemLocatio
     guard_lock(&swap_state()->lock);
     const struct mapping *mapping = mapping_find(address);
     CUresult result = CUDA_SUCCESS;
-    if (mapping && !mapping_extent(mapping)->is_resident) {
+    if (mapping && !extent_is_on_card(mapping_extent(mapping))) {
         const CUmemAccessDesc *access = mapping_access(mapping, *location);
         result = check_access(&(CUmemAccessDesc){.location = *location});
         if (result == CUDA_SUCCESS)

@@ -108,15 +108,36 @@ static void an_extent_is_found_by_any_address_inside(void **state)
     assert_null(extents_next(&extents, second));
 }
 
+/* Each is what a mistake of the engine's would leave. */
+static void what_does_not_go_together_is_not_valid(void **state)
+{
+    const struct extent whole = {
+        .is_used = true, .address = BASE, .bytes = 4 << 20, .residence = EXTENT_HERE};
+    struct extent wrong[] = {whole, whole, whole, whole, whole, whole, whole, whole};
+    assert_true(extent_is_valid(&whole));
+    wrong[0].is_used = false;
+    wrong[1].bytes = 0;
+    wrong[2].residence = EXTENT_STUCK + 1;
+    wrong[3].has_digest = true;
+    wrong[4].is_pinned = true;
+    wrong[5].pins[WIRE_STAYS_EXPORTED] = 1;
+    wrong[6].has_place = true;
+    wrong[6].residence = EXTENT_AWAY;
+    wrong[7].is_shared = true;
+    for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_false(extent_is_valid(&wrong[i]));
+    wrong[6].has_copy = true;
+    assert_true(extent_is_valid(&wrong[6]));
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, remove_all)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(small_allocations_lie_side_by_side),
-        TEST(a_shared_extent_is_used_to_its_last_block),
-        TEST(random_allocations_never_overlap),
-        TEST(an_extent_is_found_by_any_address_inside),
+        TEST(small_allocations_lie_side_by_side),     TEST(a_shared_extent_is_used_to_its_last_block),
+        TEST(random_allocations_never_overlap),       TEST(an_extent_is_found_by_any_address_inside),
+        TEST(what_does_not_go_together_is_not_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -634,6 +634,32 @@ static void a_move_that_fails_at_any_step_loses_nothing(void **state)
     }
 }
 
+/* What the driver does not unmap after a restore that failed holds nothing yet: it comes, or leaves, by its copy. */
+static void memory_that_came_without_its_contents_is_not_taken_for_restored(void **state)
+{
+    CUdeviceptr addresses[EXTENTS];
+    unsigned seed = 1;
+    driver_unmap = real(cuMemUnmap), driver_in = real(cuMemcpyHtoDAsync_v2);
+    for (unsigned i = 0; i < EXTENTS; i++)
+        addresses[i] = take(2 * MIB);
+    for (unsigned way = 0; way < 3; way++) {
+        fill_all(addresses, seed += EXTENTS);
+        assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        calls_left = 1;
+        SET(cuMemcpyHtoDAsync_v2, in_or_fail);
+        SET(cuMemUnmap, unmap_or_fail);
+        assert_int_equal(way == 2 ? swap_restore_part(0, 6 * MIB, NULL) : swap_restore(NULL),
+                         CUDA_ERROR_UNKNOWN);
+        SET(cuMemcpyHtoDAsync_v2, driver_in);
+        SET(cuMemUnmap, driver_unmap);
+        assert_true(swap_bytes().resident_bytes > 0);
+        if (way == 1)
+            assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+        assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+        check_all(addresses, seed);
+    }
+}
+
 static void a_part_comes_ahead_and_leaves_without_a_copy(void **state)
 {
     CUdeviceptr addresses[EXTENTS];
@@ -1867,6 +1893,7 @@ int main(void)
         TEST(host_memory_goes_back_where_others_need_it),
         TEST(a_restore_without_room_changes_nothing),
         TEST(a_move_that_fails_at_any_step_loses_nothing),
+        TEST(memory_that_came_without_its_contents_is_not_taken_for_restored),
         TEST(a_part_comes_ahead_and_leaves_without_a_copy),
         TEST(what_is_half_evicted_is_whole_again_after_the_next_restore),
         TEST(extents_go_with_their_context),
