@@ -58,6 +58,15 @@ struct ledger_policy_gpu {
     _Atomic uint32_t busy;
 };
 
+/* Who gave the session its limits, and so what its user can do to have more. */
+enum ledger_limit_from {
+    LEDGER_LIMIT_FROM_SESSION, /* the session, which lives on: `gpuslice set` */
+    LEDGER_LIMIT_FROM_RUN,     /* the command that it ends with: `gpuslice run --memory` */
+    LEDGER_LIMIT_FROM_FILE,    /* sessions.conf */
+    LEDGER_LIMIT_FROM_POD,     /* a Kubernetes pod's slices or claim */
+    LEDGER_LIMIT_FROM_JOB,     /* root, for a job of the user */
+};
+
 struct ledger_policy {
     uint64_t magic;
     uint32_t layout;
@@ -71,7 +80,7 @@ struct ledger_policy {
     uint32_t gives_room; /* not 0: the daemon makes room on a full card where it can (wire.h, NEED); fixed */
     uint32_t may_pass_card; /* not 0: limits may be more than the card has; fixed */
     uint32_t takes_unknown; /* not 0: the daemon takes WIRE_UNKNOWN; fixed */
-    uint32_t reserved_too;
+    uint32_t limit_from;    /* enum ledger_limit_from; fixed */
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };
 
@@ -129,6 +138,9 @@ int ledger_gpu_find(const struct ledger_policy *policy, const uint8_t uuid[stati
  * limit is that of some moment of the call. 0 bytes always fit unless the policy is closed. Undo with
  * ledger_release(). Thread-safe. */
 bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes);
+
+/* Count a request that the driver refused although it fitted. Thread-safe. */
+void ledger_count_refused(struct ledger_slot *slot, unsigned gpu);
 
 /* Charge `bytes` whether or not they fit: for what the driver took already and cannot give back (the cost of a
  * context that was unknown when it was made). The session may then be above its limit; only new requests are refused.

@@ -253,6 +253,15 @@ bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
     return granted;
 }
 
+void ledger_count_refused(struct ledger_slot *slot, unsigned gpu)
+{
+    if (!is_slot(slot, gpu))
+        return;
+    lock_take(slot->lock);
+    count(&slot->ledger.usage->gpus[gpu].requests[slot->index].refused_count);
+    lock_leave(slot->lock);
+}
+
 void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
 {
     if (!is_slot(slot, gpu) || bytes == 0)

@@ -173,11 +173,26 @@ enum wire_notice_kind {
     WIRE_NOTICE_DENIED = 4,  /* a request for memory was refused */
 };
 
+/* Why memory was refused. */
+enum wire_refusal_cause {
+    WIRE_REFUSAL_NONE,     /* nothing was */
+    WIRE_REFUSAL_BY_LIMIT, /* it is more than the session's limit leaves */
+    WIRE_REFUSAL_BY_CARD,  /* the limit allows it, but the driver has no room on the card */
+};
+
+/* A request for memory, at the moment at which it was refused. */
+struct wire_refusal_told {
+    uint32_t cause;                                /* enum wire_refusal_cause */
+    uint32_t gpu;                                  /* index in the policy region */
+    uint64_t asked_bytes, used_bytes, limit_bytes; /* asked for: 0 where nobody knows */
+};
+
 struct wire_notice {
     uint32_t kind; /* enum wire_notice_kind */
     /* Entry points so far for which the driver returned a function that the interceptor does not know; 0 from older
      * interceptors. */
     uint32_t unknown_pointers;
+    struct wire_refusal_told refusal; /* with WIRE_NOTICE_DENIED */
 };
 
 /* Functions of the driver that the program asked for so far and that are in no table of ours, in the order in which it did:

@@ -2,6 +2,7 @@
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -186,6 +187,49 @@ def test_refused_memory_is_told_with_how_often_and_not_more_often_than_every_ten
     assert len(told) == 1 and 1 <= told[0]["denied_allocations"] <= 53
     refused = daemon.session("tight")["processes"][0]["denied_allocations"]
     assert refused == 53
+
+
+def test_a_refusal_says_who_asked_for_how_much_and_what_was_in_the_way(daemon, product, reap):
+    daemon.cli("create", "--name", "tight", "--memory", "64MiB")
+    puppet = Puppet(product, daemon.environment(), [product.gpuslice, "run", "--session", "tight", "--"])
+    reap(puppet.process)
+    puppet.get("context", 0)
+    puppet.get("alloc", 48 * MIB)
+    assert puppet.code("alloc", 32 * MIB) == OUT_OF_MEMORY
+    event = wait_for(lambda: next((event for event in kept(daemon) if event["kind"] == "memory.denied"), None), "the event")
+    used = event["used_bytes"]
+    assert used >= 48 * MIB
+    assert {name: event[name] for name in ("pid", "cause", "asked_bytes", "limit_bytes", "denied_allocations", "uuid")} == {
+        "pid": daemon.session("tight")["processes"][0]["pid"], "cause": "limit", "asked_bytes": 32 * MIB,
+        "limit_bytes": 64 * MIB, "denied_allocations": 1, "uuid": daemon.session("tight")["gpus"][0]["uuid"]}
+    assert re.fullmatch(rf"{event['command']} \({event['pid']}\) was refused 32MiB on GPU 0: "
+                        r"the session uses \d+MiB of its limit 64MiB", event["message"]), event["message"]
+
+
+def test_a_refusal_by_a_full_card_names_who_holds_it(make_gpu, make_daemon, product, reap):
+    gpu = make_gpu(FAKECUDA_TOTAL_MEM=100 * MIB)
+    daemon = make_daemon(gpu=gpu).start()
+    outside = Puppet(product, gpu.environment())
+    reap(outside.process)
+    outside.get("context", 0)
+    outside.get("alloc", 80 * MIB)
+    daemon.cli("create", "--name", "lab", "--gpu", "0")
+    puppet = Puppet(product, daemon.environment(), [product.gpuslice, "run", "--session", "lab", "--"])
+    reap(puppet.process)
+    puppet.get("context", 0)
+    assert puppet.code("alloc", 64 * MIB) == OUT_OF_MEMORY
+    event = wait_for(lambda: next((event for event in kept(daemon) if event["kind"] == "memory.denied"), None), "the event")
+    assert (event["cause"], event["asked_bytes"]) == ("card", 64 * MIB)
+    assert "the card is full (programs outside of sessions have " in event["message"], event["message"]
+
+
+def test_what_a_program_was_refused_is_told_after_its_session_has_ended(daemon, product):
+    done = daemon.cli("run", "--name", "brief", "--memory", "1MiB", product.program("target_app"),
+                      env=daemon.environment(ALLOC_BYTES=2 * MIB, ITERATIONS=1))
+    assert "out of memory" in done.stderr
+    event = wait_for(lambda: next((event for event in kept(daemon) if event["kind"] == "memory.denied"), None), "the event")
+    assert (event["name"], event["asked_bytes"], event["limit_bytes"]) == ("brief", 2 * MIB, MIB)
+    assert "was refused 2MiB on GPU 0: the session uses 0B of its limit 1MiB" in event["message"]
 
 
 def test_what_was_refused_under_an_earlier_daemon_is_not_told_or_counted_again(daemon, product, reap):

@@ -341,9 +341,33 @@ def test_the_first_denial_says_what_would_help(daemon, start):
 
 
 def test_the_help_fits_the_simulated_daemon(daemon, product):
-    done = daemon.cli("run", "--memory", "1MiB", product.program("target_app"),
+    daemon.cli("create", "--name", "tight", "--memory", "1MiB")
+    done = daemon.cli("run", "--session", "tight", product.program("target_app"),
                       env=daemon.environment(ALLOC_BYTES=2 * MIB, ITERATIONS=1))
     assert re.search(r"To allow it: gpuslice set --simulated \w{12} --memory 2MiB\n", done.stderr), done.stderr
+
+
+def test_a_session_that_ends_with_its_command_is_to_be_run_again(daemon, product):
+    done = daemon.cli("run", "--memory", "1MiB", product.program("target_app"),
+                      env=daemon.environment(ALLOC_BYTES=2 * MIB, ITERATIONS=1))
+    assert done.stderr.count("used 0B of the limit 1MiB. Run it again with --memory 2MiB\n") == 1, done.stderr
+
+
+def test_a_full_card_says_what_is_left_and_counts(make_gpu, make_daemon, start):
+    gpu = make_gpu(FAKECUDA_TOTAL_MEM=100 * MIB)
+    daemon = make_daemon(gpu=gpu).start()
+    session = daemon.request("POST", "/v1/sessions", {"name": "lab", "memory_bytes": LIMIT})[1]
+    start(gpu.environment()).get("alloc", 80 * MIB)
+    puppet = start(in_session(daemon, session))
+    assert puppet.code("alloc", 32 * MIB) == OUT_OF_MEMORY
+    assert puppet.code("alloc", 33 * MIB) == OUT_OF_MEMORY
+    shown = daemon.session("lab")["processes"][0]
+    assert (shown["denied_allocations"], shown["used_bytes"]) == (2, 0)
+    uuid = daemon.session("lab")["gpus"][0]["uuid"]
+    said = puppet.end()
+    assert re.fullmatch(rf"gpuslice: out of memory in session {session['session_id']}: asked for 32MiB \({32 * MIB} bytes\) "
+                        rf"on {uuid}; used 0B of the limit 64MiB, but the card has only \d+MiB of \d+MiB left\. "
+                        r"'gpuslice gpus' shows who has the rest\n", said), said
 
 
 def test_wrong_calls_get_the_drivers_answer(gpu, start, product):

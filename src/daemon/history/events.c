@@ -12,6 +12,7 @@
 
 #include "base/units.h"
 #include "daemon/gpu/card.h"
+#include "daemon/history/refusal.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/process.h"
@@ -135,7 +136,7 @@ static json_t *details_of(const struct change *change)
         return json_pack("{s:i,s:s*,s:I}", "pid", (int)change->pid, "command", change->command,
                          "recovered_bytes", (json_int_t)change->bytes);
     case CHANGE_MEMORY_DENIED:
-        return json_pack("{s:I}", "denied_allocations", (json_int_t)change->bytes);
+        return refusal_json(change->session, change->bytes);
     case CHANGE_SESSION_SUSPENDED:
         return json_pack("{s:f,s:I,s:I}", "seconds", change->seconds, "evicted_bytes",
                          (json_int_t)change->bytes, "stays_bytes", (json_int_t)change->stays_bytes);
@@ -211,10 +212,8 @@ static bool tell(struct events *events, const struct change *change)
 static void look_for_refusals(struct events *events, struct session *session)
 {
     uint64_t refused = session_refused(session), told = session->refused_told;
-    char message[160];
-    snprintf(message, sizeof(message),
-             "%" PRIu64 " request%s for GPU memory %s refused; 'gpuslice set' gives the session more",
-             refused - told, refused - told == 1 ? "" : "s", refused - told == 1 ? "was" : "were");
+    char message[REFUSAL_TEXT];
+    refusal_text(session, refused - told, message);
     const struct change change = {CHANGE_MEMORY_DENIED, .session = session, .bytes = refused - told,
                                   .message = message};
     /* If the count has gone down, a program wrote it: programs can write their ledger. */
@@ -225,6 +224,7 @@ static void look_for_refusals(struct events *events, struct session *session)
                        &(struct change){CHANGE_MEMORY_REFUSED, .session = session, .bytes = refused - told},
                        "%s", message);
     session->refused_told = refused;
+    session->refusal.pid = 0;
 }
 
 static void take(void *context, const struct change *change)

@@ -33,6 +33,8 @@
 #define RATE_USEC UINT64_C(200000)
 
 /* One client of attach.sock. */
+#define LAST_MESSAGES 64u /* the most that are taken up of a dead process */
+
 struct connection {
     TAILQ_ENTRY(connection) next_silent;
     bool is_silent; /* it has not sent HELLO or AGENT yet, and is in attach.silent */
@@ -246,10 +248,33 @@ static enum outcome on_context_created(struct connection *connection, const stru
     return answer_context_cost(connection, known);
 }
 
+/* False: the program has broken the protocol. */
+static bool take_refusal(struct process *process, const struct wire_refusal_told *told)
+{
+    struct session *session = process->session;
+    if (told->gpu >= session->gpu_count || told->cause > WIRE_REFUSAL_BY_CARD) {
+        log_info("session %s: process %d broke the protocol", session->id, (int)process->pid);
+        return false;
+    }
+    if (told->cause == WIRE_REFUSAL_NONE)
+        return true;
+    session->refusal = (struct session_refusal){.pid = process->pid,
+                                                .is_by_card = told->cause == WIRE_REFUSAL_BY_CARD,
+                                                .gpu = told->gpu,
+                                                .asked_bytes = told->asked_bytes,
+                                                .used_bytes = told->used_bytes,
+                                                .limit_bytes = told->limit_bytes};
+    memcpy(session->refusal.command, process->command, sizeof(session->refusal.command));
+    return true;
+}
+
 /* The driver has changed the process's memory, or memory was refused. */
 static enum outcome on_notice(struct connection *connection, const struct wire_message *message)
 {
     struct process *process = connection->process;
+    const struct wire_refusal_told *refusal = &message->notice.refusal;
+    if (message->notice.kind == WIRE_NOTICE_DENIED && !take_refusal(process, refusal))
+        return HANG_UP;
     process->unknown_pointers = message->notice.unknown_pointers;
     gpu_sample_soon(process->session->daemon); /* the parts that observe samples will look */
     return STAY;
@@ -322,6 +347,15 @@ static bool hear(struct connection *connection)
     if (result < 0 || take_message(connection, &message) == HANG_UP)
         hang_up(connection);
     return true;
+}
+
+/* The process is dead. Of what it has sent, only what was refused still matters to anybody. */
+static void hear_last_refusals(struct connection *connection)
+{
+    struct wire_message message;
+    for (unsigned i = 0; i < LAST_MESSAGES && wire_receive_plain(connection->fd, &message) == 0; i++)
+        if (message.header.type == WIRE_NOTICE && message.notice.kind == WIRE_NOTICE_DENIED)
+            take_refusal(connection->process, &message.notice.refusal);
 }
 
 static int on_message(sd_event_source *source, int fd, uint32_t events, void *userdata)
@@ -420,6 +454,8 @@ static void on_own_socket(struct daemon *daemon, int fd, const char *session_id)
 
 static void take(void *context, const struct change *change)
 {
+    if (change->kind == CHANGE_PROCESS_DIED && change->process->connection)
+        hear_last_refusals(change->process->connection);
     if (change->kind == CHANGE_PROCESS_GONE)
         drop_connection(change->process);
 }

@@ -84,6 +84,9 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
 {
     struct process *process = userdata;
     process->session->daemon->deaths++;
+    change_publish(process->session->daemon,
+                   &(struct change){CHANGE_PROCESS_DIED, .session = process->session, .process = process},
+                   "process %d died", (int)process->pid);
     driver_line_died(process->session, process->slot, process->pid, process->start_ticks);
     remove_process(process, "died");
     return 0;

@@ -18,6 +18,17 @@
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3 */
 #endif
 
+static enum ledger_limit_from limit_from(const struct session *session)
+{
+    if (session->is_declared)
+        return LEDGER_LIMIT_FROM_FILE;
+    if (session->labels.pod[0])
+        return LEDGER_LIMIT_FROM_POD;
+    if (session->is_managed)
+        return LEDGER_LIMIT_FROM_JOB;
+    return session->runner.pid ? LEDGER_LIMIT_FROM_RUN : LEDGER_LIMIT_FROM_SESSION;
+}
+
 int policy_make(struct session *session, struct error *error)
 {
     char name[48], path[48];
@@ -49,6 +60,7 @@ int policy_make(struct session *session, struct error *error)
     policy->gives_room = 1;
     policy->takes_unknown = 1;
     policy->may_pass_card = session->may_pass_card;
+    policy->limit_from = limit_from(session);
     session->ledger.policy = policy;
     session->ledger.policy_fd = read_only;
     policy_beat(session); /* not 0 from the first moment */

@@ -59,6 +59,15 @@ struct session_runner {
     sd_event_source *source;
 };
 
+/* The last request for GPU memory that one of its processes was refused, as that process told. Cleared once an event has told. */
+struct session_refusal {
+    pid_t pid; /* 0: none */
+    char command[16];
+    bool is_by_card;                               /* the limit allowed it, but the driver had no room */
+    unsigned gpu;                                  /* of the session */
+    uint64_t asked_bytes, used_bytes, limit_bytes; /* asked for: 0 where nobody knows */
+};
+
 struct session {
     struct session *next, *previous;
     LIST_ENTRY(session) chained; /* in daemon.sessions_by_id */
@@ -110,8 +119,9 @@ struct session {
     struct arbiter_session *arbitrated; /* NULL before a first agent (schedule.h) */
     LIST_HEAD(, orphan) orphans;        /* driver_line.h */
     unsigned orphan_count;
-    uint64_t refused_before;          /* requests refused to processes that have gone */
-    uint64_t refused_told;            /* events.c: how many refused requests events have told of */
+    uint64_t refused_before; /* requests refused to processes that have gone */
+    uint64_t refused_told;   /* events.c: how many refused requests events have told of */
+    struct session_refusal refusal;
     uint64_t undrained_usec;          /* since when its work does not drain; 0: it does */
     uint64_t told_usec[CHANGE_KINDS]; /* events.c: when each kind was last told of; 0: never */
     bool broken_is_logged;

@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/units.h"
 #include "intercept/agent/agent.h"
 #include "intercept/agent/agent_state.h"
 #include "intercept/resolve/guard.h"
-#include "intercept/resolve/report.h"
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
 
@@ -132,24 +130,10 @@ void agent_serve_room(struct gate *gate)
     agent_tell(gate, &message);
 }
 
-static void say_no_room(void)
-{
-    static atomic_bool said;
-    const char *session = session_slot()->ledger.policy->session_id;
-    char bytes[UNITS_BYTES_TEXT];
-    report_once(&said,
-                "out of memory in session %.*s: the card has no room for %s, and the daemon can make none; "
-                "'gpuslice events%s %.*s' says what stays there",
-                LEDGER_SESSION_ID_BYTES, session, units_format_bytes(need.bytes, bytes),
-                session_is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, session);
-}
-
 void agent_take_room(const struct wire_room *room)
 {
     if (room->number != atomic_load_explicit(&asked, memory_order_relaxed))
         return;
-    if (!room->has_room)
-        say_no_room();
     wake(room->has_room, 0);
 }
 

@@ -1,4 +1,5 @@
 #include "intercept/memory/charge.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/guard.h"
 
 #include <errno.h>
@@ -7,10 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/units.h"
-#include "cuda/uuid.h"
 #include "intercept/resolve/real.h"
-#include "intercept/resolve/report.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
@@ -286,63 +284,6 @@ void charge_release_record(const struct record *record)
     charge_release(record->gpu, record_charge(record));
 }
 
-static void say_refused_on(const struct ledger *ledger, uint32_t gpu, uint64_t bytes)
-{
-    struct private_area *area = private_get();
-    const struct ledger_policy *policy = ledger->policy;
-    char uuid[GPU_UUID_TEXT], asked[UNITS_BYTES_TEXT], used[UNITS_BYTES_TEXT], limit[UNITS_BYTES_TEXT];
-    uint64_t used_bytes = ledger_used(ledger, gpu) + ledger_unseen(policy, gpu);
-    uint64_t limit_bytes = atomic_load_explicit(&policy->gpus[gpu].limit_bytes, memory_order_relaxed);
-    unsigned __int128 enough_bytes = (unsigned __int128)used_bytes + bytes;
-    unsigned long long enough_mib = (unsigned long long)((enough_bytes + (1 << 20) - 1) >> 20);
-
-    gpu_uuid_format(policy->gpus[gpu].uuid, uuid);
-    if (policy->gpus[gpu].is_mig)
-        gpu_uuid_set_mig(uuid);
-    units_format_bytes(bytes, asked);
-    uint64_t context_bytes = atomic_load_explicit(&policy->gpus[gpu].context_bytes, memory_order_relaxed);
-    const char *what = bytes && bytes == context_bytes ? ", what a CUDA context takes," : "";
-    units_format_bytes(used_bytes, used);
-    units_format_bytes(limit_bytes, limit);
-    if (session_is_standalone())
-        report_once(&area->said_denied,
-                    "out of memory: asked for %s (%llu bytes)%s on %s; used %s of the limit %s. To allow it: "
-                    "GPUSLICE_MEMORY_LIMIT=%lluMiB",
-                    asked, (unsigned long long)bytes, what, uuid, used, limit, enough_mib);
-    else if (atomic_load_explicit(&policy->closed, memory_order_relaxed))
-        report_once(&area->said_denied, "out of memory: session %.*s was released or has expired",
-                    LEDGER_SESSION_ID_BYTES, policy->session_id);
-    else
-        report_once(
-            &area->said_denied,
-            "out of memory in session %.*s: asked for %s (%llu bytes)%s on %s; used %s of the limit %s. To "
-            "allow it: gpuslice set%s %.*s --memory %lluMiB",
-            LEDGER_SESSION_ID_BYTES, policy->session_id, asked, (unsigned long long)bytes, what, uuid, used,
-            limit, session_is_simulated() ? " --simulated" : "", LEDGER_SESSION_ID_BYTES, policy->session_id,
-            enough_mib);
-}
-
-void charge_say_refused(bool is_named, uint32_t gpu, uint64_t bytes)
-{
-    struct private_area *area = private_get();
-    if (session_mode() == SESSION_INSIDE)
-        session_notice(WIRE_NOTICE_DENIED);
-    if (session_mode() != SESSION_INSIDE || atomic_load_explicit(&area->said_denied, memory_order_relaxed))
-        return; /* a process that could not attach has said why already */
-    int saved_errno = errno;
-    const struct ledger *ledger = &session_slot()->ledger;
-    if (is_named)
-        say_refused_on(ledger, gpu, bytes);
-    else if (session_is_standalone())
-        report_once(&area->said_denied, "out of memory: GPUSLICE_MEMORY_LIMIT does not name this GPU");
-    else
-        report_once(&area->said_denied,
-                    "out of memory: session %.*s does not have this GPU; use one of CUDA_VISIBLE_DEVICES as "
-                    "`gpuslice run` sets it",
-                    LEDGER_SESSION_ID_BYTES, ledger->policy->session_id);
-    errno = saved_errno;
-}
-
 /* Take `bytes` on the GPU of `charge`; or answer for a place where nothing can be charged. */
 static enum charge_answer take(struct charge *charge, enum gpu_place place, uint64_t bytes)
 {
@@ -355,7 +296,7 @@ static enum charge_answer take(struct charge *charge, enum gpu_place place, uint
             return CHARGE_TAKEN;
         charge_end_move();
     }
-    charge_say_refused(place == PLACE_ON_GPU, charge->gpu, bytes);
+    refusal_at(place, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 
@@ -412,7 +353,7 @@ bool charge_more(struct charge *charge, uint64_t bytes)
 {
     GS_CHECK(!charge->joint);
     if (!charge_reserve(charge->gpu, bytes)) {
-        charge_say_refused(true, charge->gpu, bytes);
+        refusal_by_limit(charge->gpu, bytes);
         return false;
     }
     if (charge->is_hidden)

@@ -156,7 +156,3 @@ void charge_release(uint32_t gpu, uint64_t bytes);
 typedef bool charge_relief(uint32_t gpu, uint64_t bytes);
 void charge_on_shortage(charge_relief *relief);
 bool charge_relieve(uint32_t gpu, uint64_t bytes);
-
-/* Print, the first time in this process, that `bytes` were refused. `is_named`: the session names a GPU, which is
- * `gpu`. */
-void charge_say_refused(bool is_named, uint32_t gpu, uint64_t bytes);

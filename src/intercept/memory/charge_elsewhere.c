@@ -2,6 +2,7 @@
 
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/pool_charge.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 
 static uint64_t key_of(CUdeviceptr base, uint32_t gpu)
@@ -47,7 +48,7 @@ bool charge_elsewhere(CUdeviceptr address, uint32_t gpu)
         if (!fits)
             charge_return(&charge);
     } else {
-        charge_say_refused(true, gpu, charge.bytes);
+        refusal_by_limit(gpu, charge.bytes);
     }
     charge_end_move();
     return fits;

@@ -1,5 +1,6 @@
 /* charge_joint.c - charging memory that several processes hold: to the session, by a joint place of the ledger. */
 #include "intercept/memory/charge.h"
+#include "intercept/memory/refusal.h"
 
 bool charge_reserve_import(uint32_t gpu, uint64_t bytes, uint64_t name, uint8_t *joint)
 {
@@ -32,7 +33,7 @@ enum charge_answer charge_take_import(struct charge *charge, CUdevice device, ui
             return CHARGE_TAKEN;
         charge_end_move();
     }
-    charge_say_refused(place == PLACE_ON_GPU, charge->gpu, bytes);
+    refusal_at(place, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 
@@ -64,7 +65,7 @@ enum charge_answer charge_ask_import(struct charge *charge, uint64_t bytes, uint
         leave(*joint);
         charge_end_move();
     }
-    charge_say_refused(place == PLACE_ON_GPU, charge->gpu, bytes);
+    refusal_at(place, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 

@@ -1,8 +1,9 @@
 #include "intercept/memory/code_room.h"
 
-#include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/full_card.h"
 #include "intercept/memory/hooks/resident_threads.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 
 /* What is asked for first: the code of most modules is less. It doubles with each attempt, up to what local memory may take. */
@@ -14,7 +15,7 @@ bool code_wait_for_room(unsigned attempt)
     struct charge charge;
     unsigned doublings = attempt < MOST_DOUBLINGS ? attempt : MOST_DOUBLINGS;
     return charge_place_current(&charge) == PLACE_ON_GPU &&
-           agent_wait_for_room(charge.gpu, FIRST_BYTES << doublings, false, attempt);
+           full_card_wait(charge.gpu, FIRST_BYTES << doublings, 0, false, attempt);
 }
 
 /* --- Local memory ---------------------------------------------------------------------------------- */
@@ -43,6 +44,6 @@ bool code_may_launch(CUfunction function)
     const struct ledger_policy *policy = session_slot()->ledger.policy;
     if (bytes <= atomic_load_explicit(&policy->gpus[charge.gpu].limit_bytes, memory_order_relaxed))
         return true;
-    charge_say_refused(true, charge.gpu, bytes);
+    refusal_by_limit(charge.gpu, bytes);
     return false;
 }

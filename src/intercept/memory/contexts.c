@@ -6,8 +6,10 @@
 #include "intercept/memory/context_locks.h"
 #include "intercept/memory/engine/choose.h"
 #include "intercept/memory/engine/engine.h"
+#include "intercept/memory/full_card.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/pool_charge.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
@@ -60,7 +62,7 @@ static bool wait_for_room(uint32_t gpu, unsigned attempt)
 {
     const struct ledger_policy *policy = session_slot()->ledger.policy;
     uint64_t bytes = atomic_load_explicit(&policy->gpus[gpu].context_bytes, memory_order_relaxed);
-    return agent_wait_for_room(gpu, bytes ? bytes : UNKNOWN_COST_BYTES, false, attempt);
+    return full_card_wait(gpu, bytes ? bytes : UNKNOWN_COST_BYTES, bytes, false, attempt);
 }
 
 /* `*waits_for`: the GPU that is full; -1: the call succeeded, or failed for another reason. */
@@ -192,7 +194,7 @@ CUresult context_retain(const struct allocation *wanted)
     if (place == PLACE_NOWHERE)
         return plain_allocate(wanted);
     if (place == PLACE_FORBIDDEN) {
-        charge_say_refused(false, 0, 0);
+        refusal_of_gpu();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     uint32_t gpu = charge.gpu;

@@ -1,6 +1,7 @@
 #include "intercept/memory/physical.h"
 
 #include "intercept/agent/agent.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 
 bool physical_point_at(struct record hold, uint64_t number, struct record *displaced)
@@ -97,7 +98,7 @@ bool physical_enter_import(CUmemGenericAllocationHandle handle, uint64_t name, b
         return true;
     enum gpu_place place = charge_place_device(&charge, device);
     if (place == PLACE_FORBIDDEN)
-        charge_say_refused(false, 0, 0);
+        refusal_of_gpu();
     return place == PLACE_NOWHERE ||
            (place == PLACE_ON_GPU && enter_unmapped(&charge, handle, is_its_own ? name : 0));
 }
@@ -144,7 +145,7 @@ bool physical_charge_import(uint64_t number, uint64_t bytes)
         return true;
     }
     if (!fits || !charge_reserve(physical.gpu, growth)) {
-        charge_say_refused(true, physical.gpu, growth);
+        refusal_by_limit(physical.gpu, growth);
         return false;
     }
     uint64_t grown = records_grow(records, RECORD_PHYSICAL, number, bytes);

@@ -1,10 +1,11 @@
 #include "intercept/memory/pool_road.h"
 
-#include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/as_driver.h"
 #include "intercept/memory/engine/engine.h"
+#include "intercept/memory/full_card.h"
 #include "intercept/memory/pool_charge.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 
 /* While the stream is captured, an allocation becomes a node of a graph and takes nothing yet. A stream for which the
@@ -153,7 +154,7 @@ static CUresult allocate_from(struct pool *pool, const struct alloc_row *row, co
         engine_release(row->undo, *(CUdeviceptr *)wanted->got, wanted->pooled.stream);
     uint32_t gpu = pool->gpu;
     pool_charge_give_up(pool);
-    charge_say_refused(true, gpu, wanted->bytes);
+    refusal_by_limit(gpu, wanted->bytes);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -166,7 +167,7 @@ static CUresult allocate_charged(struct pool *pool, uint32_t gpu, const struct a
     named.pooled.pool = (CUmemoryPool)atomic_load_explicit(&pool->handle, memory_order_relaxed);
     *is_full = false;
     if (!pool_charge_prepare(pool, wanted->bytes)) {
-        charge_say_refused(true, gpu, wanted->bytes);
+        refusal_by_limit(gpu, wanted->bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     charge_begin_move();
@@ -186,12 +187,13 @@ CUresult pool_road_allocate(const struct alloc_row *row, const struct allocation
     if (place == PLACE_NOWHERE)
         return plain_allocate(wanted);
     if (place == PLACE_FORBIDDEN) {
-        charge_say_refused(false, gpu, wanted->bytes);
+        refusal_of_gpu();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool is_full;
     CUresult result = allocate_charged(pool, gpu, row, wanted, &is_full);
-    for (unsigned attempt = 0; is_full && agent_wait_for_room(gpu, wanted->bytes, false, attempt); attempt++)
+    for (unsigned attempt = 0; is_full && full_card_wait(gpu, wanted->bytes, wanted->bytes, false, attempt);
+         attempt++)
         result = allocate_charged(pool, gpu, row, wanted, &is_full);
     return result;
 }

@@ -7,6 +7,7 @@
 #include "intercept/memory/charge_elsewhere.h"
 #include "intercept/memory/contexts.h"
 #include "intercept/memory/engine/engine.h"
+#include "intercept/memory/full_card.h"
 #include "intercept/memory/physical.h"
 #include "intercept/memory/pool_charge.h"
 #include "intercept/memory/pool_road.h"
@@ -88,7 +89,7 @@ static inline CUresult allocate_with_room(const struct allocation *wanted, const
 {
     CUresult result = engine_allocate(wanted, charge->context);
     for (unsigned attempt = 0; __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) &&
-                               agent_wait_for_room(charge->gpu, charge->bytes, true, attempt);
+                               full_card_wait(charge->gpu, charge->bytes, wanted->bytes, true, attempt);
          attempt++)
         result = engine_allocate(wanted, charge->context);
     return result;

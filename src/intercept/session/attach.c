@@ -210,11 +210,11 @@ int attach_open(const struct session_settings *settings, const struct attachment
     return 0;
 }
 
-void attach_notice(enum wire_notice_kind kind)
+void attach_notice(const struct wire_notice *notice)
 {
-    struct wire_message message = {
-        .header = {.type = WIRE_NOTICE, .version = connection_version},
-        .notice = {.kind = kind, .unknown_pointers = (uint32_t)report_unknown_pointers()}};
+    struct wire_message message = {.header = {.type = WIRE_NOTICE, .version = connection_version},
+                                   .notice = *notice};
+    message.notice.unknown_pointers = (uint32_t)report_unknown_pointers();
     if (attach_is_ours(&connection))
         wire_post(connection.fd, &message);
 }

@@ -36,7 +36,7 @@ int attach_open(const struct session_settings *settings, const struct attachment
 void attach_close(void);
 
 /* Send a notice, without waiting; it is lost if there is no connection, or no room in the socket. */
-void attach_notice(enum wire_notice_kind kind);
+void attach_notice(const struct wire_notice *notice);
 
 /* The same: tell the daemon of the functions that the program asked for and that nobody here knows, if there are any. */
 void attach_tell_unknown(void);

@@ -24,10 +24,11 @@ struct private_area {
     /* session.c */
     _Atomic uint32_t mode; /* enum session_mode */
     _Atomic(struct attachment *) attachment;
-    _Atomic uint64_t next_try_ns; /* CLOCK_MONOTONIC: do not try to reach the daemon before this */
-    pthread_mutex_t deciding;     /* held to set the three fields above */
-    _Atomic uint64_t noticed_ns;  /* when the last notice was sent */
-    struct lock slot_lock;        /* of struct ledger_slot */
+    _Atomic uint64_t next_try_ns;     /* CLOCK_MONOTONIC: do not try to reach the daemon before this */
+    pthread_mutex_t deciding;         /* held to set the three fields above */
+    _Atomic uint64_t noticed_ns;      /* when the last notice was sent */
+    _Atomic uint64_t refusal_told_ns; /* the same of refusals */
+    struct lock slot_lock;            /* of struct ledger_slot */
     atomic_bool said_refused, said_denied;
 
     /* For other rooms. */

@@ -354,26 +354,46 @@ uint64_t session_context_cost(uint32_t gpu)
     return bytes;
 }
 
-void session_notice(enum wire_notice_kind kind)
+/* Post a notice, unless one was posted a moment before `*last_ns` tells. */
+static void post_notice(struct private_area *area, _Atomic uint64_t *last_ns,
+                        const struct wire_notice *notice)
 {
-    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
-    struct attachment *attachment =
-        area ? atomic_load_explicit(&area->attachment, memory_order_acquire) : NULL;
-    if (!attachment || attachment->standalone)
-        return;
-    uint64_t now = monotonic_ns(), last = atomic_load_explicit(&area->noticed_ns, memory_order_relaxed);
-    if (now - last < NOTICE_PAUSE_NS ||
-        !atomic_compare_exchange_strong_explicit(&area->noticed_ns, &last, now, memory_order_relaxed,
-                                                 memory_order_relaxed))
+    uint64_t now = monotonic_ns(), last = atomic_load_explicit(last_ns, memory_order_relaxed);
+    if (now - last < NOTICE_PAUSE_NS || !atomic_compare_exchange_strong_explicit(
+                                            last_ns, &last, now, memory_order_relaxed, memory_order_relaxed))
         return;
     /* The thread that holds the lock waits for the daemon. If it waits for the cost of a context, it sends a notice
      * itself afterwards. */
     int saved_errno = errno;
     if (guard_trylock(&area->deciding)) {
-        attach_notice(kind);
+        attach_notice(notice);
         stop_deciding(area);
     } else {
-        atomic_store_explicit(&area->noticed_ns, 0, memory_order_relaxed);
+        atomic_store_explicit(last_ns, 0, memory_order_relaxed);
     }
     errno = saved_errno;
+}
+
+/* The area of a process that has a daemon to tell; NULL: it has none. */
+static struct private_area *area_with_daemon(void)
+{
+    struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
+    struct attachment *attachment =
+        area ? atomic_load_explicit(&area->attachment, memory_order_acquire) : NULL;
+    return attachment && !attachment->standalone ? area : NULL;
+}
+
+void session_notice(enum wire_notice_kind kind)
+{
+    struct private_area *area = area_with_daemon();
+    if (area)
+        post_notice(area, &area->noticed_ns, &(struct wire_notice){.kind = kind});
+}
+
+void session_tell_refusal(const struct wire_refusal_told *refusal)
+{
+    struct private_area *area = area_with_daemon();
+    if (area)
+        post_notice(area, &area->refusal_told_ns,
+                    &(struct wire_notice){.kind = WIRE_NOTICE_DENIED, .refusal = *refusal});
 }

@@ -84,6 +84,10 @@ uint64_t session_context_cost(uint32_t gpu);
  * called in any mode, and as often as wanted. */
 void session_notice(enum wire_notice_kind kind);
 
+/* Tell the daemon of a request for memory that was refused. Never waits; what is refused within 20 ms of another refusal is
+ * only counted, in the ledger. */
+void session_tell_refusal(const struct wire_refusal_told *refusal);
+
 bool session_is_standalone(void);
 /* Whether the session is one of simulated GPUs, which `gpuslice run` says in the environment. */
 bool session_is_simulated(void);

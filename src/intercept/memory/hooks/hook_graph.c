@@ -9,11 +9,12 @@
  * frees it. If the driver takes more all the same (memory in pieces; nodes side by side), the session is charged for
  * it whether it fits or not: a launch cannot be taken back. */
 #include "cuda/driver_more.h"
-#include "intercept/agent/agent.h"
 #include "intercept/memory/charge.h"
+#include "intercept/memory/full_card.h"
 #include "intercept/memory/hooks/graph_need.h"
 #include "intercept/memory/hooks/named.h"
 #include "intercept/memory/pool_charge.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
@@ -94,7 +95,7 @@ static bool begin(struct parts *parts, CUgraphExec exec)
         while (i-- > 0)
             pool_charge_accept(parts->pools[i]);
         /* Without their locks, since it may attach (area.h). */
-        charge_say_refused(true, part->gpu, part->exec.bytes);
+        refusal_by_limit(part->gpu, part->exec.bytes);
         return false;
     }
     charge_begin_move();
@@ -176,7 +177,7 @@ static CUresult pass_and_launch(CUresult (*driver)(CUgraphExec, CUstream), CUgra
         result = launch(driver, exec, stream, where, &lack);
         if (gate)
             gate_leave(gate, where);
-    } while (lack.bytes && agent_wait_for_room(lack.gpu, lack.bytes, false, attempt++));
+    } while (lack.bytes && full_card_wait(lack.gpu, lack.bytes, lack.bytes, false, attempt++));
     return result;
 }
 
@@ -210,7 +211,7 @@ static enum gpu_place place_of(CUgraph graph, struct parts *parts)
                                 .exec = {.bytes = need.bytes[device], .device = (int)device}};
         if (place != PLACE_FORBIDDEN)
             continue;
-        charge_say_refused(false, 0, need.bytes[device]);
+        refusal_of_gpu();
         return PLACE_FORBIDDEN;
     }
     return parts->count ? PLACE_ON_GPU : PLACE_NOWHERE;
@@ -267,7 +268,8 @@ static CUresult end_instantiation(struct instantiation *one, CUresult result, co
                          ? end_instantiation(&one, real(symbol) arguments, exec)                             \
                          : CUDA_ERROR_OUT_OF_MEMORY;                                                         \
             named_let_go(holds);                                                                             \
-        } while (one.lack.bytes && agent_wait_for_room(one.lack.gpu, one.lack.bytes, false, attempt++));     \
+        } while (one.lack.bytes &&                                                                           \
+                 full_card_wait(one.lack.gpu, one.lack.bytes, one.lack.bytes, false, attempt++));            \
         return result;                                                                                       \
     }
 INSTANTIATES(cuGraphInstantiate,

@@ -4,6 +4,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/context_locks.h"
 #include "intercept/memory/hooks/resident_threads.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 
 uint64_t resident_threads(CUdevice device)
@@ -59,7 +60,7 @@ static CUresult set_limit(const struct charge *charge, CUlimit limit, size_t val
     uint64_t before_bytes = record.charged.bytes, wanted = beyond(value, record.usual, unit);
     uint64_t growth = wanted > before_bytes ? wanted - before_bytes : 0;
     if (!charge_reserve(charge->gpu, growth)) {
-        charge_say_refused(true, charge->gpu, growth);
+        refusal_by_limit(charge->gpu, growth);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     record.charged.bytes = before_bytes + growth;

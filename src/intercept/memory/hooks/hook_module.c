@@ -6,6 +6,7 @@
 #include "intercept/memory/ahead.h"
 #include "intercept/memory/charge.h"
 #include "intercept/memory/code_room.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
@@ -63,7 +64,7 @@ static CUresult unload_library(CUlibrary library)
             if (result != CUDA_SUCCESS || ahead_end(&ahead) || unload(*loaded) != CUDA_SUCCESS)              \
                 return result;                                                                               \
         } while (result == CUDA_ERROR_OUT_OF_MEMORY || ++attempts < ATTEMPTS);                               \
-        charge_say_refused(true, ahead.gpu, ahead.found_bytes);                                              \
+        refusal_by_limit(ahead.gpu, ahead.found_bytes);                                                      \
         return CUDA_ERROR_OUT_OF_MEMORY;                                                                     \
     }
 #define UNLOADS(symbol, parameters, arguments)                                                               \

@@ -2,6 +2,7 @@
  * reach. On another GPU of the session, the memory is charged there too, until it is freed. */
 #include "cuda/driver_more.h"
 #include "intercept/memory/charge_elsewhere.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 #include "intercept/submit/gate.h"
 
@@ -19,7 +20,7 @@ static bool may_go(CUdeviceptr address, CUmemLocation place, bool takes)
         return true;
     enum gpu_place where = charge_place_device(&charge, place.id);
     if (where == PLACE_FORBIDDEN)
-        charge_say_refused(false, 0, 0);
+        refusal_of_gpu();
     return where == PLACE_NOWHERE ||
            (where == PLACE_ON_GPU && (!takes || charge_elsewhere(address, charge.gpu)));
 }

@@ -3,6 +3,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/engine/engine.h"
 #include "intercept/memory/pool_charge.h"
+#include "intercept/memory/refusal.h"
 #include "intercept/memory/road.h"
 #include "intercept/resolve/real.h"
 
@@ -107,7 +108,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
         return remember_host_pool(real(cuMemPoolCreate)(pool, properties), pool);
     enum gpu_place place = charge_place_device(&charge, device);
     if (place == PLACE_FORBIDDEN) {
-        charge_say_refused(false, 0, 0);
+        refusal_of_gpu();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUresult result = real(cuMemPoolCreate)(pool, properties);

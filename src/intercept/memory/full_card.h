@@ -1,0 +1,9 @@
+/* full_card.h - the driver has no room for what the session's limit allows. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Wait until the daemon has made room on a GPU of the session, as agent_wait_for_room() does: true, and the call can be
+ * repeated. False: there is none, and the program has been told so. `told_bytes`: how many it asked for; 0: nobody knows. */
+bool full_card_wait(uint32_t gpu, uint64_t bytes, uint64_t told_bytes, bool is_charged, unsigned attempt);
