@@ -6,27 +6,12 @@
 #include <string.h>
 
 #include "client/session_fields.h"
-#include "client/start.h"
 
 int cells_get(const char *path, const struct cli_arguments *arguments, json_t **answer, struct error *error)
 {
     struct client client;
     int result = client_open(&client, arguments->simulated, error);
     if (result == 0)
-        result = client_request(&client, "GET", path, NULL, answer, error);
-    client_close(&client);
-    return result;
-}
-
-int cells_get_started(const char *path, const struct cli_arguments *arguments, json_t **answer,
-                      struct error *error)
-{
-    struct client client;
-    int result = client_open(&client, arguments->simulated, error);
-    if (result == 0)
-        result = client_request(&client, "GET", path, NULL, answer, error);
-    if (result == -ENOTCONN && (result = start_check_driver(arguments->simulated, error)) == 0 &&
-        (result = start_daemon(&client, error)) == 0)
         result = client_request(&client, "GET", path, NULL, answer, error);
     client_close(&client);
     return result;

@@ -11,10 +11,6 @@
 /* GET `path`. Fails if no daemon is running. */
 int cells_get(const char *path, const struct cli_arguments *arguments, json_t **answer, struct error *error);
 
-/* The same, but starts a daemon if none is running. */
-int cells_get_started(const char *path, const struct cli_arguments *arguments, json_t **answer,
-                      struct error *error);
-
 /* Prints what goes on to stderr, a line each. */
 extern const struct session_progress cells_progress;
 

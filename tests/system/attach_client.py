@@ -13,7 +13,7 @@ import struct
 import time
 
 MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 2, 0xFFFFFFFF  # VERSION: the oldest, that HELLO travels in
-HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST = range(1, 6)
+HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST, NOTICE = range(1, 7)
 AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
 FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL, STALLS, STEP, WAITS = (1 << n for n in range(9))  # flags of a lease
 COMPANY, MEASURE, WORKS = 1 << 10, 1 << 11, 1 << 13
@@ -38,6 +38,14 @@ POLICY_CLOSED, POLICY_GPUS, POLICY_GPU_BYTES = 40, 72, 64
 
 def packet(kind, body=b"", magic=MAGIC, version=VERSION):
     return struct.pack("<IHH", magic, version, kind) + body
+
+
+CONTEXT, DENIED = 1, 4  # kinds of notices
+BY_LIMIT = 1  # a cause of refusals
+
+
+def notice(kind, unknown_pointers=0, cause=0, gpu=0, asked=0, used=0, limit=0):
+    return packet(NOTICE, struct.pack("<IIIIQQQ", kind, unknown_pointers, cause, gpu, asked, used, limit))
 
 
 def hello(session, token="", slot=NO_SLOT, generation=0, versions=(VERSION, VERSION), layouts=(LAYOUT, LAYOUT)):

@@ -8,11 +8,10 @@ import subprocess
 
 import pytest
 
-from attach_client import Client, packet
+from attach_client import CONTEXT, Client, notice
 from conftest import MIB, wait_for
 from test_quota import Puppet
 
-NOTICE = 6
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
 
@@ -275,7 +274,7 @@ def test_a_gpu_in_mig_mode_is_named(make_daemon, make_gpu):
 def test_functions_that_the_driver_does_not_export_are_counted(daemon):
     session = daemon.request("POST", "/v1/sessions", {"name": "s"})[1]
     client = Client(daemon.attach_socket).attach(session["session_id"])
-    client.send(packet(NOTICE, struct.pack("<II", 1, 7)))
+    client.send(notice(CONTEXT, unknown_pointers=7))
     wait_for(lambda: daemon.session("s")["processes"][0]["unknown_pointers"] == 7, "the notice to be read")
     expect(findings(daemon)["pointers"], "warning", f"process {os.getpid()} 7 times", "GPUSLICE_DEBUG=1")
     client.policy.close(), client.usage.close(), client.close()

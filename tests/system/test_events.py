@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from attacks import attack
-from attach_client import DRAINED, UNDRAINED, Child, Client
+from attach_client import BY_LIMIT, DENIED, DRAINED, UNDRAINED, Child, Client, notice
 from conftest import DEADLINE_S, GIB, MIB, wait_for
 from test_daemon_api import as_user
 from test_leases import Party
@@ -230,6 +230,21 @@ def test_what_a_program_was_refused_is_told_after_its_session_has_ended(daemon, 
     event = wait_for(lambda: next((event for event in kept(daemon) if event["kind"] == "memory.denied"), None), "the event")
     assert (event["name"], event["asked_bytes"], event["limit_bytes"]) == ("brief", 2 * MIB, MIB)
     assert "was refused 2MiB on GPU 0: the session uses 0B of its limit 1MiB" in event["message"]
+
+
+def test_a_refusal_that_makes_no_sense_ends_the_connection(daemon):
+    session = create(daemon, name="liar", memory_bytes=MIB)
+    for wrong in ({"gpu": 1, "cause": BY_LIMIT}, {"gpu": 2**32 - 1, "cause": BY_LIMIT}, {"cause": 99}):
+        client = Client(daemon.attach_socket).attach(session["session_id"])
+        client.send(notice(DENIED, **wrong))
+        assert client.is_hung_up(), wrong
+        client.policy.close(), client.usage.close(), client.close()
+    huge = Client(daemon.attach_socket).attach(session["session_id"])
+    huge.send(notice(DENIED, cause=BY_LIMIT, asked=2**64 - 1, used=2**64 - 1, limit=2**64 - 1))
+    huge.count_refused(1)
+    event = wait_for(lambda: next((event for event in kept(daemon) if event["kind"] == "memory.denied"), None), "the event")
+    assert [event[name] for name in ("asked_bytes", "used_bytes", "limit_bytes")] == [2**63 - 1] * 3
+    huge.policy.close(), huge.usage.close(), huge.close()
 
 
 def test_what_was_refused_under_an_earlier_daemon_is_not_told_or_counted_again(daemon, product, reap):

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 
+import pytest
+
 from conftest import MIB, wait_for
 from test_quota import in_session, start  # noqa: F401 - a fixture
 
@@ -89,16 +91,26 @@ def test_all_of_ones_sessions_are_released_at_once(daemon, start):
     assert daemon.cli("release", "--all", "one", check=False).returncode == 2
 
 
-def test_lists_work_before_any_daemon_runs(make_daemon):
+ASKING = (["list"], ["list", "--json"], ["list", "-q"], ["show", "a"], ["gpus"], ["usage"], ["events"], ["scheduler"], ["release", "a"],
+          ["dashboard"], ["set", "a", "--memory", "1MiB"], ["suspend", "a"])
+
+
+@pytest.mark.parametrize("arguments", ASKING, ids=" ".join)
+def test_without_a_daemon_asking_fails_and_starts_none(make_daemon, arguments):
     daemon = make_daemon()
-    listed = daemon.cli("list")
-    assert listed.stdout.startswith("no sessions") and "no daemon is running" in listed.stderr
-    assert json.loads(daemon.cli("list", "--json").stdout) == [] and daemon.cli("list", "-q").stdout == ""
+    asked = daemon.cli(*arguments, check=False)
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert asked.stderr.startswith("gpuslice: no daemon is running; expected one at ") and asked.stderr.count("\n") == 1
     assert not daemon.control_socket.exists()
-    assert "GPU Slice Simulated" in daemon.cli("gpus").stdout  # starts one, which ends soon
-    pid = daemon.request("GET", "/v1/version")[1]["pid"]
-    os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the daemon to end")
+
+
+def test_a_daemon_that_was_killed_is_said_to_be_dead(daemon):
+    daemon.process.kill()
+    daemon.process.wait()
+    for arguments in ASKING:
+        asked = daemon.cli(*arguments, check=False)
+        assert (asked.returncode, asked.stdout) == (1, ""), arguments
+        assert asked.stderr.startswith(f"gpuslice: the daemon of {daemon.control_socket} has died; its log is "), asked.stderr
 
 
 def test_forms_of_lists(daemon):

@@ -13,7 +13,6 @@
 #include "cli/verbs.h"
 #include "client/client.h"
 #include "client/session_fields.h"
-#include "client/start.h"
 
 #define TOKEN_BYTES 64
 
@@ -73,10 +72,6 @@ static enum cli_status act(const struct cli_arguments *arguments)
     json_t *answer = NULL;
     char token[TOKEN_BYTES + 1], url[192] = "";
     int result = client_open(&client, arguments->simulated, &error);
-    if (result == 0)
-        result = start_check_driver(arguments->simulated, &error);
-    if (result == 0)
-        result = start_daemon(&client, &error);
     if (result == 0)
         result = client_request(&client, "POST", "/v1/dashboard", NULL, &answer, &error);
     if (result == 0 && !json_is_true(json_object_get(answer, "has_pages")))

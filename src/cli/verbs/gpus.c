@@ -107,7 +107,7 @@ static enum cli_status act(const struct cli_arguments *arguments)
 {
     json_t *gpus = NULL;
     struct error error;
-    if (cells_get_started("/v1/gpus", arguments, &gpus, &error) < 0)
+    if (cells_get("/v1/gpus", arguments, &gpus, &error) < 0)
         return cli_report(&error);
     if (arguments->json)
         cells_print_json(gpus);

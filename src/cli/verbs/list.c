@@ -219,13 +219,8 @@ static int print_once(const struct cli_arguments *arguments, struct error *error
     const char *fields = fields_of(arguments);
     bool is_json = arguments->json || is_form(arguments, "json");
     int result = cells_get("/v1/sessions", arguments, &sessions, error);
-    if (result == -ENOTCONN && !arguments->watch) { /* without a daemon there are no sessions */
-        cli_report(error);
-        sessions = json_array();
-    } else if (result < 0) {
+    if (result < 0)
         return result;
-    }
-    result = 0;
     if (arguments->watch && isatty(STDOUT_FILENO))
         fputs("\033[H\033[J", stdout); /* to the top, and clear what is below */
     if (is_json)

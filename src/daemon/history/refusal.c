@@ -124,6 +124,12 @@ const char *refusal_text(const struct session *session, uint64_t count, char tex
     return text;
 }
 
+/* A program may tell any number. */
+static json_int_t told_bytes(uint64_t bytes)
+{
+    return bytes < INT64_MAX ? (json_int_t)bytes : INT64_MAX;
+}
+
 json_t *refusal_json(const struct session *session, uint64_t count)
 {
     const struct session_refusal *refusal = &session->refusal;
@@ -135,8 +141,8 @@ json_t *refusal_json(const struct session *session, uint64_t count)
         "{s:i,s:s,s:s,s:s*,s:o,s:I,s:I}", "pid", (int)refusal->pid, "command", refusal->command, "cause",
         refusal->is_by_card ? "card" : "limit", "uuid",
         card >= 0 ? session->daemon->gpus[card].uuid_text : NULL, "asked_bytes",
-        refusal->asked_bytes ? json_integer((json_int_t)refusal->asked_bytes) : json_null(), "used_bytes",
-        (json_int_t)refusal->used_bytes, "limit_bytes", (json_int_t)refusal->limit_bytes);
+        refusal->asked_bytes ? json_integer(told_bytes(refusal->asked_bytes)) : json_null(), "used_bytes",
+        told_bytes(refusal->used_bytes), "limit_bytes", told_bytes(refusal->limit_bytes));
     json_object_update_missing(json, more);
     json_decref(more);
     return json;
