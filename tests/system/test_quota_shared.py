@@ -467,8 +467,9 @@ def test_pool_memory_imported_in_its_session_is_charged_once(daemon, session, st
 
 
 def test_who_has_destroyed_the_pools_it_shared_leaves_nothing(make_daemon, make_gpu, start):
-    """Not even until the next sample: NVML answers slowly here, and is left alone for a second after each."""
-    daemon = make_daemon(gpu=make_gpu(FAKECUDA_NVML_LIST_NS=30_000_000)).start()
+    """Once the card shows it gone; and nothing until the next sample when it ends. NVML answers slowly here, and is left alone for a
+    third of a second after each."""
+    daemon = make_daemon(gpu=make_gpu(FAKECUDA_NVML_LIST_NS=10_000_000)).start()
     session = new_session(daemon, memory_bytes=LIMIT)
     exporter, importer = start(daemon, session), start(daemon, session)
     exporter.get("alloc", SIZE)
@@ -480,7 +481,7 @@ def test_who_has_destroyed_the_pools_it_shared_leaves_nothing(make_daemon, make_
     for who, address, of in ((importer, pointer, imported), (exporter, made, pool)):
         who.get("free", address)
         assert who.code("pooldestroy", of) == OK
-    assert lines(daemon, session) == lines(daemon, session) == (SIZE, 0, 0)
+    becomes(daemon, session, (SIZE, 0, 0))
     exporter.kill()
     wait_for(lambda: len(daemon.session(session["session_id"])["processes"]) == 1, "its end to be seen")
     shown = daemon.session(session["session_id"])

@@ -41,6 +41,8 @@ struct pool {
     bool is_of_host;
     /* Not a pool: it stands for what the graphs of `device` reserve. */
     bool is_of_graphs;
+    /* It was exported: others may keep what it gives back. */
+    atomic_bool is_shared;
     /* The program destroyed the pool while its memory was in use: the pool goes once none of it is. */
     atomic_bool is_dying;
     /* For graphs, and for pools that the program made. */

@@ -220,7 +220,7 @@ bool charge_relieve(uint32_t gpu, uint64_t bytes)
 
 /* What this process has just let go of counts until the daemon has looked at the card a few times, though it is gone as a rule.
  * So wait for that, some seconds at most. */
-static bool reserve_once_seen_gone(uint32_t gpu, uint64_t bytes)
+bool charge_reserve_once_seen_gone(uint32_t gpu, uint64_t bytes)
 {
     const struct ledger *ledger = &session_slot()->ledger;
     uint64_t let_go_ns = atomic_load_explicit(&memory_area()->let_go_ns, memory_order_relaxed);
@@ -254,13 +254,27 @@ bool charge_reserve(uint32_t gpu, uint64_t bytes)
     if (__builtin_expect(ledger_reserve(session_slot(), gpu, bytes), true))
         return true;
     return (charge_relieve(gpu, bytes) && ledger_reserve(session_slot(), gpu, bytes)) ||
-           reserve_once_seen_gone(gpu, bytes);
+           charge_reserve_once_seen_gone(gpu, bytes);
 }
 
 void charge_release(uint32_t gpu, uint64_t bytes)
 {
     if (bytes)
         ledger_release(session_slot(), gpu, bytes);
+}
+
+static void note_let_go(void)
+{
+    atomic_store_explicit(&memory_area()->let_go_ns, monotonic_ns(), memory_order_relaxed);
+    session_notice(WIRE_NOTICE_MODULE);
+}
+
+void charge_let_go(uint32_t gpu, uint64_t bytes)
+{
+    if (!bytes || session_is_standalone())
+        return;
+    ledger_let_go(session_slot()->ledger.usage, gpu, bytes);
+    note_let_go();
 }
 
 void charge_release_record(const struct record *record)
@@ -273,10 +287,8 @@ void charge_release_record(const struct record *record)
         ledger_joint_leave(session_slot(), record->joint - 1u);
     else if (is_kept)
         ledger_let_go(session_slot()->ledger.usage, record->gpu, record_charge(record));
-    if (is_kept) {
-        atomic_store_explicit(&memory_area()->let_go_ns, monotonic_ns(), memory_order_relaxed);
-        session_notice(WIRE_NOTICE_MODULE);
-    }
+    if (is_kept)
+        note_let_go();
     if (record->joint)
         return;
     if (record->flags & RECORD_HIDDEN)

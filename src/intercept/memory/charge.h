@@ -149,6 +149,10 @@ void charge_begin_move(void);
 /* Reserve `bytes` on a GPU of the session. If they do not fit, have the shortage relieved (charge_on_shortage()) and
  * try again. Prints nothing. */
 bool charge_reserve(uint32_t gpu, uint64_t bytes);
+/* Only that: reserve `bytes` once what this process has let go of is seen to be gone. Waits some seconds at most. */
+bool charge_reserve_once_seen_gone(uint32_t gpu, uint64_t bytes);
+/* Before `bytes` are released that other processes, or a descriptor, may keep: they count until the card shows them gone. */
+void charge_let_go(uint32_t gpu, uint64_t bytes);
 void charge_release(uint32_t gpu, uint64_t bytes);
 
 /* A function that frees reserves of this process on `gpu` for a request of `bytes` that did not fit. Returns whether

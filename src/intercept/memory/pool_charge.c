@@ -62,6 +62,7 @@ static struct pool *get(CUmemoryPool handle, uint32_t gpu, struct pool kind)
         pool->is_of_host = kind.is_of_host;
         pool->device = kind.device;
         pool->mapped_by = 0;
+        atomic_store_explicit(&pool->is_shared, false, memory_order_relaxed);
         atomic_store_explicit(&pool->is_dying, false, memory_order_relaxed);
         atomic_store_explicit(&pool->handle, handle, memory_order_release); /* handle_of() */
         guard_unlock(&pool->lock);
@@ -81,6 +82,13 @@ struct pool *pool_charge_get(CUmemoryPool handle, uint32_t gpu, bool managed)
 struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t gpu, bool managed)
 {
     return get(handle, gpu, (struct pool){.is_made = true, .is_managed = managed, .device = device});
+}
+
+void pool_charge_note_export(CUmemoryPool handle)
+{
+    struct pool *pool = charge_has_any() ? pool_charge_find(handle) : NULL;
+    if (pool)
+        atomic_store_explicit(&pool->is_shared, true, memory_order_relaxed);
 }
 
 void pool_charge_note_host(CUmemoryPool handle)
@@ -155,6 +163,8 @@ static void shrink(struct pool *pool, uint64_t bytes)
     GS_CHECK(bytes <= pool->charged_bytes);
     if (pool->is_managed)
         ledger_unhide(session_slot(), pool->gpu, bytes);
+    if (atomic_load_explicit(&pool->is_shared, memory_order_relaxed))
+        charge_let_go(pool->gpu, bytes);
     charge_release(pool->gpu, bytes);
     pool->charged_bytes -= bytes;
 }
@@ -195,8 +205,14 @@ static bool trim(struct pool *pool)
     return follow(pool);
 }
 
+static bool reserve_now(uint32_t gpu, uint64_t bytes)
+{
+    return ledger_reserve(session_slot(), gpu, bytes);
+}
+
 /* Reserve what the pool's unused part does not cover of `bytes`. */
-static bool reserve_growth(struct pool *pool, uint64_t bytes)
+static bool reserve_growth_by(bool (*reserve)(uint32_t gpu, uint64_t bytes), struct pool *pool,
+                              uint64_t bytes)
 {
     uint64_t used = 0;
     set_charge(pool);
@@ -208,10 +224,15 @@ static bool reserve_growth(struct pool *pool, uint64_t bytes)
         return false;
     if (pool->is_of_graphs)
         growth &= ~(GRAPH_STEP_BYTES - 1);
-    if (!ledger_reserve(session_slot(), pool->gpu, growth))
+    if (!reserve(pool->gpu, growth))
         return false;
     grown(pool, growth);
     return true;
+}
+
+static bool reserve_growth(struct pool *pool, uint64_t bytes)
+{
+    return reserve_growth_by(reserve_now, pool, bytes);
 }
 
 /* More than the limit does not fit, whatever is given back. */
@@ -274,7 +295,9 @@ bool pool_charge_prepare_graph(struct pool *pool, uint64_t bytes, uint64_t exec)
         return true;
     own_calls_begin(&calls, NULL);
     bool fits =
-        reserve_growth(pool, bytes) || (!is_hopeless(pool->gpu, bytes) && reserve_by_trimming(pool, bytes));
+        reserve_growth(pool, bytes) ||
+        (!is_hopeless(pool->gpu, bytes) &&
+         (reserve_by_trimming(pool, bytes) || reserve_growth_by(charge_reserve_once_seen_gone, pool, bytes)));
     own_calls_end(&calls);
     if (!fits)
         guard_unlock(&pool->lock);

@@ -23,6 +23,9 @@ struct pool *pool_charge_get_made(CUmemoryPool handle, CUdevice device, uint32_t
 struct pool *pool_charge_get_graphs(CUdevice device, uint32_t gpu);
 struct pool *pool_charge_find_graphs(CUdevice device);
 
+/* The pool was exported: what it gives back counts until the card shows it gone, as others may keep it. */
+void pool_charge_note_export(CUmemoryPool handle);
+
 /* The pool has memory of the host, for which nothing is charged. */
 void pool_charge_note_host(CUmemoryPool handle);
 

@@ -167,6 +167,15 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAlloc
     return result;
 }
 
+static CUresult export(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,
+                       unsigned long long flags)
+{
+    CUresult result = engine_pools()->export(handle, pool, type, flags);
+    if (result == CUDA_SUCCESS)
+        pool_charge_note_export(pool);
+    return result;
+}
+
 /* Calls that name a pool. A pool that the program has destroyed becomes NULL, though the driver's still exists: the
  * driver itself then refuses, in its own order of checks. */
 #define NAMES_POOL(symbol, answering, parameters, arguments)                                                 \
@@ -184,7 +193,7 @@ NAMES_POOL(cuMemPoolSetAccess, engine_pools()->set_access,
            (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))
 NAMES_POOL(cuMemPoolGetAccess, real(cuMemPoolGetAccess),
            (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location), (flags, pool, location))
-NAMES_POOL(cuMemPoolExportToShareableHandle, engine_pools()->export,
+NAMES_POOL(cuMemPoolExportToShareableHandle, export,
            (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
            (handle, pool, type, flags))
 NAMES_POOL(cuDeviceSetMemPool, real(cuDeviceSetMemPool), (CUdevice device, CUmemoryPool pool), (device, pool))
