@@ -250,10 +250,11 @@ uint64_t ledger_let_go_total(const struct ledger_usage *usage, unsigned gpu);
 uint64_t ledger_left_take(struct ledger_usage *usage, unsigned gpu, uint64_t total);
 void ledger_left_set(struct ledger_usage *usage, unsigned gpu, uint64_t bytes);
 
-/* Count `bytes` that the driver has just taken for this process, until the daemon has compared with the card. For the daemon: all
- * that was ever counted so, and how much of that the driver line has by now. */
+/* Count `bytes` that the driver has just taken for this process, until the daemon has compared with the card. All that was ever
+ * counted so, and how much of that the driver line has by now, as the daemon says. */
 void ledger_count_ahead(struct ledger_usage *usage, unsigned gpu, uint64_t bytes);
 uint64_t ledger_ahead_total(const struct ledger_usage *usage, unsigned gpu);
+uint64_t ledger_ahead_seen_total(const struct ledger_usage *usage, unsigned gpu);
 void ledger_ahead_seen(struct ledger_usage *usage, unsigned gpu, uint64_t total);
 
 /* --- Handing slots out and taking them back -------------------------------------------------------- */

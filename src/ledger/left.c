@@ -61,6 +61,11 @@ uint64_t ledger_ahead_total(const struct ledger_usage *usage, unsigned gpu)
     return gpu < LEDGER_GPUS ? atomic_load_explicit(&usage->gpus[gpu].ahead_bytes, memory_order_acquire) : 0;
 }
 
+uint64_t ledger_ahead_seen_total(const struct ledger_usage *usage, unsigned gpu)
+{
+    return gpu < LEDGER_GPUS ? atomic_load_explicit(&usage->gpus[gpu].seen_bytes, memory_order_acquire) : 0;
+}
+
 void ledger_ahead_seen(struct ledger_usage *usage, unsigned gpu, uint64_t total)
 {
     if (gpu < LEDGER_GPUS && total > atomic_load_explicit(&usage->gpus[gpu].seen_bytes, memory_order_relaxed))

@@ -98,7 +98,7 @@ def test_linear_memory_counts_as_the_driver_rounds_it(make_daemon, make_gpu, tak
 # --- What only a descriptor keeps ----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("device", ["default", "h100"])
-@pytest.mark.parametrize("way", ["descriptor", "import", "external"])
+@pytest.mark.parametrize("way", ["descriptor", "import", "external", "pool-pointer"])
 def test_what_a_descriptor_keeps_stays_charged_until_the_card_shows_it_gone(make_daemon, make_gpu, take, device, way):
     daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, way, 64 * MIB, 40, memory_bytes=256 * MIB)
     assert taker.result() in [(2, 3), (2, 4)]
@@ -120,8 +120,21 @@ def test_what_the_driver_sizes_is_refused_where_it_does_not_fit(make_daemon, mak
     wait_for(lambda: card(daemon) - before <= sampled(daemon, session)["used_bytes"] <= LIMIT, "the account to have it all")
 
 
-def test_a_kernel_whose_local_memory_is_more_than_the_limit_never_runs(make_daemon, make_gpu, take):
-    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, "h100", "local", 65536, 1, total=32768 * MIB)
+@pytest.mark.parametrize("device", ["default", "h100"])
+@pytest.mark.parametrize("way", ["library", "library-variable", "library-launch"])
+def test_what_the_first_use_of_a_library_takes_is_refused_where_it_does_not_fit(make_daemon, make_gpu, take, device, way):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, way, 8 * MIB, 60, way, 1000 * MIB, 1, total=8192 * MIB)
+    assert taker.result()[0] == 2
+    allowed = LIMIT + (32 if way == "library-launch" else 4) * MIB  # launches load code, and take local memory
+    wait_for(lambda: card(daemon) - before <= sampled(daemon, session)["used_bytes"] <= allowed, "the account to have it all")
+    taker.go_on()
+    assert taker.result() == (2, 0)
+    wait_for(lambda: card(daemon) - before <= sampled(daemon, session)["used_bytes"] <= allowed, "what did not fit to be gone")
+
+
+@pytest.mark.parametrize("way", ["local", "graph-local", "changed-graph"])
+def test_a_kernel_whose_local_memory_is_more_than_the_limit_never_runs(make_daemon, make_gpu, take, way):
+    daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, "h100", way, 65536, 1, total=32768 * MIB)
     assert taker.result() == (2, 0)
     assert card(daemon) - before < 8 * MIB
 

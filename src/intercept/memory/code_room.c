@@ -3,6 +3,7 @@
 #include "intercept/memory/charge.h"
 #include "intercept/memory/full_card.h"
 #include "intercept/memory/hooks/resident_threads.h"
+#include "intercept/memory/library_use.h"
 #include "intercept/memory/refusal.h"
 #include "intercept/resolve/real.h"
 
@@ -31,12 +32,24 @@ static bool find_local_bytes(CUfunction function, CUdevice device, int *bytes)
                                       device) == CUDA_SUCCESS;
 }
 
+/* A launch may name a kernel of a library, which is loaded then. */
+static bool may_use_library(CUfunction function)
+{
+    CUlibrary library;
+    CUfunction loaded;
+    return !real(cuKernelGetLibrary) || !real(cuKernelGetFunction) ||
+           real(cuKernelGetLibrary)(&library, (CUkernel)function) != CUDA_SUCCESS ||
+           library_use_kernel(&loaded, (CUkernel)function) != CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 bool code_may_launch(CUfunction function)
 {
     struct charge charge;
     CUdevice device;
     uint64_t bytes;
     int local_bytes = 0;
+    if (!may_use_library(function))
+        return false;
     if (charge_place_current(&charge) != PLACE_ON_GPU || real(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
         !find_local_bytes(function, device, &local_bytes) || local_bytes <= 0 ||
         __builtin_mul_overflow((uint64_t)local_bytes, resident_threads(device), &bytes))
@@ -46,4 +59,11 @@ bool code_may_launch(CUfunction function)
         return true;
     refusal_by_limit(charge.gpu, bytes);
     return false;
+}
+
+bool code_may_be_node(const CUgraphNodeParams *params)
+{
+    if (!params || params->type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return true;
+    return code_may_launch(params->kernel.func ? params->kernel.func : (CUfunction)params->kernel.kern);
 }

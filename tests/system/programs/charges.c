@@ -155,30 +155,129 @@ static CUresult by_volume(size_t bytes)
     return cuArray3DCreate_v2(&array, &how);
 }
 
+/* Memory of a pool, which only the pointer that was imported from it keeps. */
+static CUresult by_pool_pointer(size_t bytes)
+{
+    CUmemPoolProps how = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    CUmemPoolPtrExportData data;
+    CUmemoryPool pool, again;
+    CUdeviceptr address, imported;
+    int fd;
+    CUresult result = cuMemPoolCreate(&pool, &how);
+    if (!result)
+        result = cuMemAllocFromPoolAsync(&address, bytes, pool, NULL);
+    if (!result)
+        result = cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (!result)
+        result = cuMemPoolImportFromShareableHandle(&again, (void *)(intptr_t)fd,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (!result)
+        result = cuMemPoolExportPointer(&data, address);
+    if (!result)
+        result = cuMemPoolImportPointer(&imported, again, &data);
+    if (!result)
+        result = cuMemFreeAsync(address, NULL);
+    if (!result)
+        result = cuCtxSynchronize();
+    return result ? result : cuMemPoolDestroy(pool);
+}
+
+/* Code with a variable of so many bytes, and a kernel whose threads have so much local memory each. */
+static const char *code(size_t variable_bytes, size_t local_bytes)
+{
+    static char text[512];
+    snprintf(text, sizeof(text),
+             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 held[%zu];\n"
+             ".visible .entry fat()\n{\n .local .align 8 .b8 local[%zu];\n ret;\n}\n",
+             variable_bytes, local_bytes);
+    return text;
+}
+
 static CUresult by_module(size_t bytes)
 {
-    char text[256];
     CUmodule module;
-    snprintf(text, sizeof(text),
-             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 held[%zu];\n",
-             bytes);
-    return cuModuleLoadData(&module, text);
+    return cuModuleLoadData(&module, code(bytes, 8));
+}
+
+static CUresult load_kernel(size_t bytes, CUkernel *kernel)
+{
+    CUlibrary library;
+    CUresult result = cuLibraryLoadData(&library, code(bytes, 8), NULL, NULL, 0, NULL, NULL, 0);
+    return result ? result : cuLibraryGetKernel(kernel, library, "fat");
+}
+
+/* A library takes nothing before its first use: by a function, a variable, or a launch of its kernel. */
+static CUresult by_library(size_t bytes)
+{
+    CUkernel kernel;
+    CUfunction function;
+    CUresult result = load_kernel(bytes, &kernel);
+    return result ? result : cuKernelGetFunction(&function, kernel);
+}
+
+static CUresult by_library_variable(size_t bytes)
+{
+    CUlibrary library;
+    CUdeviceptr address;
+    size_t found;
+    CUresult result = cuLibraryLoadData(&library, code(bytes, 8), NULL, NULL, 0, NULL, NULL, 0);
+    return result ? result : cuLibraryGetGlobal(&address, &found, library, "held");
+}
+
+static CUresult by_library_launch(size_t bytes)
+{
+    CUkernel kernel;
+    CUresult result = load_kernel(bytes, &kernel);
+    return result ? result : cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+}
+
+static CUresult load_function(size_t local_bytes, CUfunction *function)
+{
+    CUmodule module;
+    CUresult result = cuModuleLoadData(&module, code(8, local_bytes));
+    return result ? result : cuModuleGetFunction(function, module, "fat");
 }
 
 /* One launch of a kernel with so much local memory for each thread. */
 static CUresult by_local(size_t bytes)
 {
-    char text[512];
-    CUmodule module;
     CUfunction function;
-    snprintf(text, sizeof(text),
-             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry fat()\n{\n .local .align 8 .b8 "
-             "held[%zu];\n ret;\n}\n",
-             bytes);
-    CUresult result = cuModuleLoadData(&module, text);
-    if (!result)
-        result = cuModuleGetFunction(&function, module, "fat");
+    CUresult result = load_function(bytes, &function);
     return result ? result : cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+}
+
+/* A launch of a graph with a kernel whose threads have so much local memory, or that is changed to such a one. */
+static CUresult launch_graph_of(size_t bytes, size_t later_bytes)
+{
+    CUDA_KERNEL_NODE_PARAMS how = {
+        .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUresult result = load_function(bytes, &how.func);
+    if (!result)
+        result = cuGraphCreate(&graph, 0);
+    if (!result)
+        result = cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &how);
+    if (!result)
+        result = cuGraphInstantiateWithFlags(&exec, graph, 0);
+    if (!result && later_bytes)
+        result = load_function(later_bytes, &how.func);
+    if (!result && later_bytes)
+        result = cuGraphExecKernelNodeSetParams_v2(exec, node, &how);
+    return result ? result : cuGraphLaunch(exec, NULL);
+}
+
+static CUresult by_graph_local(size_t bytes)
+{
+    return launch_graph_of(bytes, 0);
+}
+
+static CUresult by_changed_graph(size_t bytes)
+{
+    return launch_graph_of(8, bytes);
 }
 
 static CUresult by_linear(size_t bytes)
@@ -205,7 +304,13 @@ static const struct {
     {"passed-on", by_passing_on},
     {"volume", by_volume},
     {"module", by_module},
+    {"library", by_library},
+    {"library-variable", by_library_variable},
+    {"library-launch", by_library_launch},
     {"local", by_local},
+    {"graph-local", by_graph_local},
+    {"changed-graph", by_changed_graph},
+    {"pool-pointer", by_pool_pointer},
 };
 
 static bool take(const char *way, size_t bytes, unsigned times)

@@ -2,13 +2,17 @@
  * addresses, so the memory is kept there meanwhile. For calls on a stream that is being captured, the gate does that
  * (gate.c). */
 #include "cuda/driver_more.h"
+#include "intercept/memory/code_room.h"
 #include "intercept/memory/hooks/named.h"
 #include "intercept/resolve/real.h"
 
-#define NAMES(symbol, parameters, arguments)                                                                 \
+#define NAMES(symbol, parameters, arguments) NAMES_IF(true, symbol, parameters, arguments)
+#define NAMES_IF(may, symbol, parameters, arguments)                                                         \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
+        if (!(may))                                                                                          \
+            return CUDA_ERROR_OUT_OF_MEMORY;                                                                 \
         bool holds = named_hold(__builtin_return_address(0));                                                \
         CUresult result = real(symbol) arguments;                                                            \
         named_let_go(holds);                                                                                 \
@@ -25,6 +29,8 @@
           (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count, type params,          \
            CUcontext context),                                                                               \
           (node, graph, before, count, params, context))
+/* Of any kind: a kernel's local memory must fit. */
+#define NODES(symbol, parameters, arguments) NAMES_IF(code_may_be_node(params), symbol, parameters, arguments)
 #define SETS(symbol, type) NAMES(symbol, (CUgraphNode node, type params), (node, params))
 #define SETS_IN_EXEC(symbol, type)                                                                           \
     NAMES(symbol, (CUgraphExec exec, CUgraphNode node, type params), (exec, node, params))
@@ -33,12 +39,14 @@
           (exec, node, params, context))
 
 ADDS(cuGraphAddBatchMemOpNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
-ADDS(cuGraphAddNode, CUgraphNodeParams *)
-NAMES(cuGraphAddNode_v2,
+NODES(cuGraphAddNode,
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count, CUgraphNodeParams *params),
+      (node, graph, before, count, params))
+NODES(cuGraphAddNode_v2,
       (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *edges,
        size_t count, CUgraphNodeParams *params),
       (node, graph, before, edges, count, params))
-NAMES(cuGraphAddNode_v3,
+NODES(cuGraphAddNode_v3,
       (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *edges,
        size_t count, CUgraphNodeParams *params),
       (node, graph, before, edges, count, params))
@@ -47,11 +55,12 @@ ADDS_IN_CONTEXT(cuGraphAddMemsetNode, const CUDA_MEMSET_NODE_PARAMS *)
 SETS(cuGraphBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
 SETS(cuGraphMemcpyNodeSetParams, const CUDA_MEMCPY3D *)
 SETS(cuGraphMemsetNodeSetParams, const CUDA_MEMSET_NODE_PARAMS *)
-SETS(cuGraphNodeSetParams, CUgraphNodeParams *)
-SETS(cuGraphNodeSetParams_v2, CUgraphNodeParams *)
+NODES(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *params), (node, params))
+NODES(cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams *params), (node, params))
 SETS_IN_EXEC(cuGraphExecBatchMemOpNodeSetParams, const CUDA_BATCH_MEM_OP_NODE_PARAMS *)
 SETS_IN_EXEC(cuGraphExecChildGraphNodeSetParams, CUgraph)
-SETS_IN_EXEC(cuGraphExecNodeSetParams, CUgraphNodeParams *)
+NODES(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params),
+      (exec, node, params))
 SETS_IN_EXEC_AND_CONTEXT(cuGraphExecMemcpyNodeSetParams, const CUDA_MEMCPY3D *)
 SETS_IN_EXEC_AND_CONTEXT(cuGraphExecMemsetNodeSetParams, const CUDA_MEMSET_NODE_PARAMS *)
 NAMES(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode *wrong, CUgraphExecUpdateResult *why),
