@@ -15,6 +15,7 @@
 #include "cli/container_command.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/doctor_run.h"
+#include "digest_cubins_names.h"
 
 #define SCRIPTS_MAX 4 /* as many interpreters as the kernel follows */
 
@@ -25,6 +26,13 @@
 #else
 #error "which ELF machine is this?"
 #endif
+
+/* What of the library's code for GPUs was assembled when it was built. */
+static const char *code_for_gpus(void)
+{
+    return *DIGEST_CUBINS_FOR ? "code for compute capability " DIGEST_CUBINS_FOR " is built in"
+                              : "drivers compile its code for GPUs";
+}
 
 void doctor_library(const struct doctor *doctor, struct doctor_finding *finding)
 {
@@ -43,7 +51,7 @@ void doctor_library(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_PROBLEM, "install GPU Slice in a path without them",
                    "'%s' has a space or a colon, which LD_PRELOAD cannot hold", path);
     else
-        doctor_say(finding, DOCTOR_OK, "", "%s", path);
+        doctor_say(finding, DOCTOR_OK, "", "%s; %s", path, code_for_gpus());
 }
 
 /* --- Which file is run ----------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 #include "intercept/memory/engine/swap/move/digester.h"
 
 #include "intercept/memory/engine/swap/extents/extents.h"
+#include "intercept/memory/engine/swap/move/digest_cubins.h"
 #include "intercept/memory/engine/swap/move/digest_ptx.h"
 #include "intercept/resolve/real.h"
 
@@ -33,46 +34,71 @@ static bool make_lists(struct digester *digester)
 
 /* Compute so many parts, and wait. Page-locked memory has the same address on the GPU wherever memory can be mapped at
  * all (cuda.h 13.0, unified addressing). */
-static bool launch(struct swap_tools *tools, uint32_t parts)
+static CUresult launch(struct swap_tools *tools, uint32_t parts)
 {
     struct digester *digester = &tools->digester;
     CUdeviceptr from = (CUdeviceptr)(uintptr_t)digester->parts, to = (CUdeviceptr)(uintptr_t)digester->sums;
     void *arguments[] = {&from, &to};
     bool is_timed = real(cuEventRecord)(tools->digests_begun, tools->digests) == CUDA_SUCCESS;
-    if (real(cuLaunchKernel)(digester->function, parts, 1, 1, DIGEST_THREADS, 1, 1, 0, tools->digests,
-                             arguments, NULL) != CUDA_SUCCESS)
-        return false;
+    CUresult result = real(cuLaunchKernel)(digester->function, parts, 1, 1, DIGEST_THREADS, 1, 1, 0,
+                                           tools->digests, arguments, NULL);
+    if (result != CUDA_SUCCESS)
+        return result;
     is_timed = is_timed && real(cuEventRecord)(tools->digests_done, tools->digests) == CUDA_SUCCESS;
-    if (real(cuStreamSynchronize)(tools->digests) != CUDA_SUCCESS)
-        return false;
-    if (is_timed)
+    result = real(cuStreamSynchronize)(tools->digests);
+    if (result == CUDA_SUCCESS && is_timed)
         pace_add(&digester->pace, digester->bytes, tools->digests_begun, tools->digests_done);
-    return true;
+    return result;
 }
 
-/* A driver may load a kernel's code at its first launch, so that is part of loading it. */
-static bool try_out(struct swap_tools *tools)
+/* A driver may load a kernel's code, or find that it does not run here, at its first launch only. */
+static CUresult try_out(struct swap_tools *tools)
 {
     tools->digester.parts[0] = (struct digest_part){0};
     digester_start(tools);
     return launch(tools, 1);
 }
 
-bool digester_load(struct swap_tools *tools)
+static CUresult load(struct swap_tools *tools, const void *image)
 {
     struct digester *digester = &tools->digester;
-    if (digester->module)
+    CUresult result = real(cuModuleLoadData)(&digester->module, image);
+    if (result != CUDA_SUCCESS) {
+        digester->module = NULL;
+        return result;
+    }
+    result = real(cuModuleGetFunction)(&digester->function, digester->module, DIGEST_KERNEL);
+    if (result == CUDA_SUCCESS)
+        result = try_out(tools);
+    if (result != CUDA_SUCCESS)
+        digester_unload(tools);
+    return result;
+}
+
+static unsigned capability_of(CUdevice device)
+{
+    int major, minor;
+    return real(cuDeviceGetAttribute)(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) ==
+                       CUDA_SUCCESS &&
+                   real(cuDeviceGetAttribute)(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device) ==
+                       CUDA_SUCCESS
+               ? (unsigned)(major * 10 + minor)
+               : 0;
+}
+
+/* Where no cubin fits, or the driver does not take the one that should, it compiles the PTX. */
+bool digester_load(struct swap_tools *tools)
+{
+    if (tools->digester.module)
         return true;
     if (!real(cuModuleLoadData) || !real(cuModuleGetFunction) || !real(cuModuleUnload) ||
-        !make_lists(digester) || real(cuModuleLoadData)(&digester->module, digest_ptx) != CUDA_SUCCESS) {
-        digester->module = NULL;
+        !make_lists(&tools->digester))
         return false;
-    }
-    if (real(cuModuleGetFunction)(&digester->function, digester->module, DIGEST_KERNEL) == CUDA_SUCCESS &&
-        try_out(tools))
-        return true;
-    digester_unload(tools);
-    return false;
+    const struct digest_cubin *cubin = digest_cubin_for(digest_cubins, capability_of(tools->device));
+    CUresult result = cubin ? load(tools, cubin->image) : CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+        result = load(tools, digest_ptx);
+    return result == CUDA_SUCCESS;
 }
 
 bool digester_unload(struct swap_tools *tools)
@@ -94,7 +120,7 @@ static bool flush(struct swap_tools *tools)
     struct digester *digester = &tools->digester;
     if (!digester->count)
         return true;
-    if (!launch(tools, digester->count))
+    if (launch(tools, digester->count) != CUDA_SUCCESS)
         return false;
     for (uint32_t i = 0; i < digester->count; i++) {
         struct digest *digest = (struct digest *)(uintptr_t)digester->parts[i].owner;

@@ -7,9 +7,11 @@
 
 #include "intercept/agent/agent.h"
 #include "intercept/memory/engine/swap/move/clean.h"
+#include "intercept/memory/engine/swap/move/digest_cubins.h"
 #include "intercept/memory/engine/swap/move/digest_ptx.h"
 #include "intercept/memory/engine/swap/move/mover.h"
 #include "intercept/memory/engine/swap/move/tools.h"
+#include "intercept/resolve/guard.h"
 
 static void an_oversubscribed_session_has_this_engine(void **state)
 {
@@ -1440,6 +1442,52 @@ static CUresult count_launch(CUfunction function, unsigned x, unsigned y, unsign
 }
 
 /* 32 extents of a batch. */
+/* The images that are loaded, and what the driver says of those that are cubins. */
+static struct {
+    CUresult (*driver)(CUmodule *, const void *);
+    CUresult of_cubins;
+    unsigned cubins, texts;
+} loaded;
+
+static CUresult count_and_load(CUmodule *module, const void *image)
+{
+    bool is_cubin = memcmp(image, "\177ELF", 4) == 0;
+    loaded.cubins += is_cubin;
+    loaded.texts += !is_cubin;
+    return is_cubin && loaded.of_cubins != CUDA_SUCCESS ? loaded.of_cubins : loaded.driver(module, image);
+}
+
+static bool load_digester_anew(CUresult of_cubins)
+{
+    struct swap_tools *tools;
+    loaded.driver = real(cuModuleLoadData);
+    loaded.of_cubins = of_cubins;
+    loaded.cubins = loaded.texts = 0;
+    guard_lock(&swap_state()->lock);
+    assert_int_equal(tools_find(context, &tools), CUDA_SUCCESS);
+    digester_unload(tools);
+    SET(cuModuleLoadData, count_and_load);
+    bool is_loaded = digester_load(tools);
+    SET(cuModuleLoadData, loaded.driver);
+    guard_unlock(&swap_state()->lock);
+    return is_loaded;
+}
+
+/* The build has cubins where it found ptxas. */
+static void code_of_digests_is_compiled_only_where_no_cubin_runs(void **state)
+{
+    if (!digest_cubins[0].capability)
+        skip();
+    assert_true(load_digester_anew(CUDA_SUCCESS));
+    assert_int_equal(loaded.cubins, 1);
+    assert_int_equal(loaded.texts, 0);
+    assert_true(load_digester_anew(CUDA_ERROR_NO_BINARY_FOR_GPU));
+    assert_int_equal(loaded.cubins, 1);
+    assert_int_equal(loaded.texts, 1);
+    assert_false(load_digester_anew(CUDA_ERROR_OUT_OF_MEMORY)); /* the text would take as much */
+    assert_int_equal(loaded.texts, 0);
+}
+
 static void the_digests_of_a_batch_are_one_launch(void **state)
 {
     enum { COUNT = 32 };
@@ -1917,6 +1965,7 @@ int main(void)
         TEST(the_environment_says_what_is_trusted),
         TEST(unchanged_memory_is_known_on_a_card_without_room),
         TEST(what_takes_longer_to_compare_than_to_copy_is_copied),
+        TEST(code_of_digests_is_compiled_only_where_no_cubin_runs),
         TEST(the_digests_of_a_batch_are_one_launch),
         TEST(a_digest_is_the_same_however_launches_are_cut),
         TEST(a_restore_that_lacks_room_gets_that_of_the_digests),
