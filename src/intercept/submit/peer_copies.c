@@ -35,7 +35,7 @@ static bool is_between(CUDA_MEMCPY3D_PEER *box)
     return true;
 }
 
-static bool is_3d_between(const CUDA_MEMCPY3D *copy, CUDA_MEMCPY3D_PEER *box)
+bool peer_copies_name_contexts(const CUDA_MEMCPY3D *copy, CUDA_MEMCPY3D_PEER *box)
 {
     if (!copy)
         return false;
@@ -97,12 +97,12 @@ BOX(cuMemcpy2D_v2, is_2d_between, cuMemcpy3DPeer, CUDA_MEMCPY2D)
 BOX(cuMemcpy2D_v2_ptds, is_2d_between, cuMemcpy3DPeer_ptds, CUDA_MEMCPY2D)
 BOX(cuMemcpy2DUnaligned_v2, is_2d_between, cuMemcpy3DPeer, CUDA_MEMCPY2D)
 BOX(cuMemcpy2DUnaligned_v2_ptds, is_2d_between, cuMemcpy3DPeer_ptds, CUDA_MEMCPY2D)
-BOX(cuMemcpy3D_v2, is_3d_between, cuMemcpy3DPeer, CUDA_MEMCPY3D)
-BOX(cuMemcpy3D_v2_ptds, is_3d_between, cuMemcpy3DPeer_ptds, CUDA_MEMCPY3D)
+BOX(cuMemcpy3D_v2, peer_copies_name_contexts, cuMemcpy3DPeer, CUDA_MEMCPY3D)
+BOX(cuMemcpy3D_v2_ptds, peer_copies_name_contexts, cuMemcpy3DPeer_ptds, CUDA_MEMCPY3D)
 BOX_ASYNC(cuMemcpy2DAsync_v2, is_2d_between, cuMemcpy3DPeerAsync, CUDA_MEMCPY2D)
 BOX_ASYNC(cuMemcpy2DAsync_v2_ptsz, is_2d_between, cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY2D)
-BOX_ASYNC(cuMemcpy3DAsync_v2, is_3d_between, cuMemcpy3DPeerAsync, CUDA_MEMCPY3D)
-BOX_ASYNC(cuMemcpy3DAsync_v2_ptsz, is_3d_between, cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D)
+BOX_ASYNC(cuMemcpy3DAsync_v2, peer_copies_name_contexts, cuMemcpy3DPeerAsync, CUDA_MEMCPY3D)
+BOX_ASYNC(cuMemcpy3DAsync_v2_ptsz, peer_copies_name_contexts, cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D)
 
 /* --- Copies with attributes, alone and in batches -------------------------------------------------- */
 

@@ -32,6 +32,9 @@ static inline bool peer_copies_are_possible(void)
     return __builtin_expect(atomic_load_explicit(&peer_copies_find, memory_order_relaxed) != NULL, false);
 }
 
+/* Whether the box (NULL: none) is such a copy; it is then given with its contexts. */
+bool peer_copies_name_contexts(const CUDA_MEMCPY3D *copy, CUDA_MEMCPY3D_PEER *box);
+
 /* For a row of COPIES_BOXES: call the driver, by contexts for copies that have to name them. In a batch with such a copy, each
  * is a call by itself. */
 #define SUBMITS(symbol, form, stream, ...)

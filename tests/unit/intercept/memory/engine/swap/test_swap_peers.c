@@ -2,7 +2,12 @@
  * plain copies between mapped memory there, as no driver promises them (FAKECUDA_UNKIND). */
 #include "memory/engine/swap/swap_world.h"
 
+#include <dlfcn.h>
+
 #include "cuda/driver_more.h"
+
+/* A function of the driver that nobody here hooks or calls. */
+#define DRIVERS(symbol) ((__typeof__(&symbol))dlsym(dlopen("libcuda.so.1", RTLD_LAZY), #symbol))
 
 /* 100 rows of 300 bytes, in memory of 1000 bytes a row; as a box, 2 layers of 50. */
 enum { ROW = 300, ROWS = 100, PITCH = 1000, LAYERS = 2, BYTES = 2 << 20 };
@@ -269,6 +274,126 @@ static void a_captured_line_arrives_at_each_launch(void **state)
     assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
+/* A graph of one node that a program adds by hand, by one of the ways there are. */
+enum added { ADDED_MEMCPY, ADDED_ANY, ADDED_ANY_WITH_EDGES, ADDED_ANY_V3, ADDED_WAYS };
+
+static CUgraph graph_of(const CUDA_MEMCPY3D *copy, enum added way, CUgraphNode *node)
+{
+    CUgraph graph;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY,
+                                .memcpy = {.copyCtx = context, .copyParams = *copy}};
+    assert_int_equal(DRIVERS(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+    CUresult result = way == ADDED_MEMCPY ? cuGraphAddMemcpyNode(node, graph, NULL, 0, copy, context)
+                      : way == ADDED_ANY  ? cuGraphAddNode(node, graph, NULL, 0, &params)
+                      : way == ADDED_ANY_WITH_EDGES ? cuGraphAddNode_v2(node, graph, NULL, NULL, 0, &params)
+                                                    : cuGraphAddNode_v3(node, graph, NULL, NULL, 0, &params);
+    assert_int_equal(result, CUDA_SUCCESS);
+    return graph;
+}
+
+static CUDA_MEMCPY3D rows_between(CUdeviceptr to, CUdeviceptr from)
+{
+    return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .srcDevice = from,
+                           .srcPitch = PITCH,
+                           .srcHeight = ROWS,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = to,
+                           .dstPitch = PITCH,
+                           .dstHeight = ROWS,
+                           .dstXInBytes = 7,
+                           .WidthInBytes = ROW,
+                           .Height = ROWS,
+                           .Depth = 1};
+}
+
+/* Launch the graph twice: the rows arrive. */
+static void see_rows_arrive(CUgraph graph)
+{
+    CUgraphExec executable;
+    assert_int_equal(cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+    for (unsigned launch = 0; launch < 2; launch++) {
+        unsigned char was = set_ends(there, here);
+        assert_int_equal(cuGraphLaunch(executable, stream), CUDA_SUCCESS);
+        check_rows(there, (unsigned char)(was + 1), was);
+    }
+    assert_int_equal(cuGraphExecDestroy(executable), CUDA_SUCCESS);
+}
+
+static void a_copy_that_is_a_node_by_hand_arrives_at_each_launch(void **state)
+{
+    const CUDA_MEMCPY3D copy = rows_between(there, here);
+    for (enum added way = 0; way < ADDED_WAYS; way++) {
+        CUgraphNode node;
+        CUgraphNodeType type;
+        CUDA_MEMCPY3D seen;
+        CUgraph graph = graph_of(&copy, way, &node);
+        assert_int_equal(real(cuGraphNodeGetType)(node, &type), CUDA_SUCCESS);
+        assert_int_equal(type, CU_GRAPH_NODE_TYPE_MEMCPY);
+        assert_int_equal(DRIVERS(cuGraphMemcpyNodeGetParams)(node, &seen), CUDA_SUCCESS);
+        assert_int_equal(seen.dstDevice, there);
+        see_rows_arrive(graph);
+        assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
+    }
+}
+
+static CUresult capture_to_no_graph(CUstream in, CUgraph graph, const CUgraphNode *before,
+                                    const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
+{
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* It comes after the nodes that it names; also where the driver captures into no graph that there is. */
+static void a_copy_by_hand_waits_for_the_nodes_before_it(void **state)
+{
+    CUresult (*driver)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t,
+                       CUstreamCaptureMode) = real(cuStreamBeginCaptureToGraph);
+    const CUDA_MEMCPY3D copy = rows_between(there, here);
+    const CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = here, .value = 201, .elementSize = 1, .width = BYTES, .height = 1};
+    for (unsigned way = 0; way < 2; way++) {
+        CUgraph graph;
+        CUgraphNode first, second;
+        CUgraphExec executable;
+        size_t count = 0;
+        unsigned char was = set_ends(there, here);
+        assert_int_equal(DRIVERS(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+        assert_int_equal(cuGraphAddMemsetNode(&first, graph, NULL, 0, &fill, context), CUDA_SUCCESS);
+        if (way)
+            SET(cuStreamBeginCaptureToGraph, capture_to_no_graph);
+        assert_int_equal(cuGraphAddMemcpyNode(&second, graph, &first, 1, &copy, context), CUDA_SUCCESS);
+        SET(cuStreamBeginCaptureToGraph, driver);
+        assert_int_equal(DRIVERS(cuGraphGetEdges)(graph, NULL, NULL, &count), CUDA_SUCCESS);
+        assert_int_equal(count, 1);
+        assert_int_equal(cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+        assert_int_equal(cuGraphLaunch(executable, stream), CUDA_SUCCESS);
+        check_rows(there, 201, was);
+        assert_int_equal(cuGraphExecDestroy(executable), CUDA_SUCCESS);
+        assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
+    }
+}
+
+/* What is set in a node has no place for contexts: it is refused, rather than failing at each launch. */
+static void a_node_is_not_set_to_a_copy_between_the_cards(void **state)
+{
+    const CUDA_MEMCPY3D inside = rows_between(beside, here), between = rows_between(there, here);
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .memcpy = {.copyParams = between}};
+    CUgraphNode node;
+    CUgraphExec executable;
+    CUgraph graph = graph_of(&inside, ADDED_MEMCPY, &node);
+    assert_int_equal(cuGraphInstantiateWithFlags(&executable, graph, 0), CUDA_SUCCESS);
+    assert_int_equal(cuGraphMemcpyNodeSetParams(node, &between), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphNodeSetParams(node, &params), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphNodeSetParams_v2(node, &params), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphExecMemcpyNodeSetParams(executable, node, &between, context),
+                     CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphExecNodeSetParams(executable, node, &params), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuGraphMemcpyNodeSetParams(node, &inside), CUDA_SUCCESS);
+    assert_int_equal(cuGraphExecMemcpyNodeSetParams(executable, node, &inside, context), CUDA_SUCCESS);
+    assert_int_equal(cuGraphExecDestroy(executable), CUDA_SUCCESS);
+    assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
+}
+
 /* Memory of pools goes with no context: the copy names one of its device. */
 static void copies_of_pool_memory_arrive(void **state)
 {
@@ -305,6 +430,9 @@ int main(void)
         PEERS(copies_with_attributes_arrive),
         PEERS(a_captured_box_arrives_at_each_launch),
         PEERS(a_captured_line_arrives_at_each_launch),
+        PEERS(a_copy_that_is_a_node_by_hand_arrives_at_each_launch),
+        PEERS(a_copy_by_hand_waits_for_the_nodes_before_it),
+        PEERS(a_node_is_not_set_to_a_copy_between_the_cards),
         PEERS(copies_of_pool_memory_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
