@@ -47,8 +47,9 @@ CUdeviceptr move_address(const struct extent *extent)
     return extent->address ? extent->address : extent->program.window;
 }
 
-/* Page-lock what of the arena is not yet, while the copies before run. Where the driver refuses, it copies all the
- * same, more slowly. */
+/* Page-lock what of the arena is not yet, while the copies before run: a piece each time, so that the move, which holds its
+ * locks, takes no longer for it unless the driver page-locks more slowly than the link copies. Where the driver refuses, it
+ * copies all the same, more slowly. */
 static void lock_pages(struct move *move, uint64_t place, uint64_t bytes)
 {
     struct arena *arena = &move->swap->arena;

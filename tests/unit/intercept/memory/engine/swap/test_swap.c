@@ -331,6 +331,46 @@ static void a_move_page_locks_what_it_uses(void **state)
     assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
 }
 
+static uint64_t sent_bytes; /* to the copies' stream */
+static CUresult (*driver_send)(void *, CUdeviceptr, size_t, CUstream);
+
+static CUresult count_sent(void *place, CUdeviceptr address, size_t bytes, CUstream stream)
+{
+    sent_bytes += bytes;
+    return driver_send(place, address, bytes, stream);
+}
+
+/* The link is to work already: all copies to the pieces before this one have been submitted. */
+static CUresult lock_behind_copies(void *address, size_t bytes, unsigned flags)
+{
+    assert_true(sent_bytes >= locked.bytes);
+    return count_locked(address, bytes, flags);
+}
+
+/* A move holds the engine's lock from its beginning to its end, since no extent may change meanwhile. What it page-locks
+ * makes that no longer, as the GPU copies meanwhile: a piece at a time, and the first one alone before any copy. */
+static void a_move_page_locks_while_the_copies_before_run(void **state)
+{
+    CUdeviceptr address = take(96 * MIB);
+    fill(address, 96 * MIB, 1);
+    drop_arena();
+    watch_locking();
+    give_chunk(128 * MIB);
+    sent_bytes = 0;
+    driver_send = real(cuMemcpyDtoHAsync_v2);
+    SET(cuMemcpyDtoHAsync_v2, count_sent);
+    SET(cuMemHostRegister_v2, lock_behind_copies);
+    assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
+    SET(cuMemcpyDtoHAsync_v2, driver_send);
+    SET(cuMemHostRegister_v2, driver_register);
+    assert_int_equal(sent_bytes, 96 * MIB);
+    assert_int_equal(locked.bytes, 96 * MIB);
+    assert_int_equal(locked.most_bytes, ARENA_PIECE_BYTES);
+    assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
+    check(address, 96 * MIB, 1);
+    assert_int_equal(cuMemFree_v2(address), CUDA_SUCCESS);
+}
+
 /* As with confidential computing: the driver is asked once, and memory moves without. */
 static void a_driver_that_page_locks_nothing_is_asked_once(void **state)
 {
@@ -1934,6 +1974,7 @@ int main(void)
         TEST(an_eviction_without_room_changes_nothing),
         TEST(host_memory_is_page_locked_in_pieces_before_it_is_needed),
         TEST(a_move_page_locks_what_it_uses),
+        TEST(a_move_page_locks_while_the_copies_before_run),
         TEST(a_driver_that_page_locks_nothing_is_asked_once),
         TEST(page_locks_end_with_their_context),
         TEST(nothing_waits_for_the_driver_to_page_lock_but_the_end_of_its_context),
