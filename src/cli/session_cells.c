@@ -17,12 +17,12 @@ int cells_get(const char *path, const struct cli_arguments *arguments, json_t **
     return result;
 }
 
-static void tell(void *context, const char *sentence)
+static void print_sentence(void *context, const char *sentence)
 {
     fprintf(stderr, "gpuslice: %s\n", sentence);
 }
 
-const struct session_progress cells_progress = {.tell = tell};
+const struct session_progress cells_progress = {.tell = print_sentence};
 
 void cells_print_json(const json_t *answer)
 {

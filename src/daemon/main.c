@@ -26,7 +26,7 @@
 #include "daemon/history/history.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/round.h"
@@ -280,16 +280,35 @@ static int start_gpus(struct daemon *daemon, struct error *error)
 static int start_parts(struct daemon *daemon, struct error *error)
 {
     static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        closer_start,      events_start,        audit_start,
-        api_follow_start,  api_wait_start,      agents_start,
-        schedule_start,    arena_start,         moves_start,
-        heartbeat_start,   ledger_room_start,   queue_start,
-        drift_start,       driver_line_start,   release_start,
-        store_open,        store_load,          release_go_on,
-        moves_go_on,       context_probe_start, unclaimed_ledgers_sort,
-        history_start,     settings_start,      declared_start,
-        user_names_start,  reaper_start,        uncovered_start,
-        undrainable_start, metrics_file_start,
+        connection_closer_start,
+        events_start,
+        audit_start,
+        api_follow_start,
+        api_wait_start,
+        agents_start,
+        schedule_start,
+        arena_start,
+        moves_start,
+        heartbeat_start,
+        ledger_room_start,
+        queue_start,
+        drift_start,
+        driver_line_start,
+        release_start,
+        store_open,
+        store_load,
+        release_go_on,
+        moves_go_on,
+        context_probe_start,
+        unclaimed_ledgers_sort,
+        history_start,
+        settings_start,
+        declared_start,
+        user_names_start,
+        reaper_start,
+        uncovered_start,
+        undrainable_start,
+        metrics_file_start,
     };
     int result = 0;
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
@@ -396,7 +415,7 @@ static void stop(struct program *program)
     events_free(daemon);
     declared_stop(daemon);
     settings_stop(daemon);
-    closer_stop(daemon);
+    connection_closer_stop(daemon);
     round_stop(daemon);
     user_time_stop(daemon);
     lent_uids_free(daemon);

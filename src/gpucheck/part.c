@@ -34,7 +34,7 @@ struct command {
     char interceptor[PATH_MAX]; /* if not empty: preload this, with a limit of `memory` */
 };
 
-static void add(struct command *command, const char *word)
+static void add_word(struct command *command, const char *word)
 {
     if (command->count < WORDS - 1)
         command->words[command->count++] = word;
@@ -71,25 +71,25 @@ static void begin_command(struct command *command, struct part_place place, cons
     if (place.moves)
         require_that_memory_leaves();
     find_program("gpuslice", command->gpuslice);
-    add(command, command->gpuslice);
-    add(command, "run");
+    add_word(command, command->gpuslice);
+    add_word(command, "run");
     if (place.session) {
-        add(command, "--session");
-        add(command, place.session);
+        add_word(command, "--session");
+        add_word(command, place.session);
     } else {
-        add(command, "--name");
-        add(command, name);
-        add(command, "--memory");
-        add(command, command->memory);
+        add_word(command, "--name");
+        add_word(command, name);
+        add_word(command, "--memory");
+        add_word(command, command->memory);
         if (place.compute) { /* the previous check's sessions may be just ending */
-            add(command, "--wait=10s");
-            add(command, "--compute");
-            add(command, place.compute);
+            add_word(command, "--wait=10s");
+            add_word(command, "--compute");
+            add_word(command, place.compute);
         }
         if (place.moves)
-            add(command, "--oversubscribe");
+            add_word(command, "--oversubscribe");
     }
-    add(command, "--");
+    add_word(command, "--");
 }
 
 /* Start it with these standard streams. It dies when this process does. */
@@ -149,7 +149,7 @@ void part_start_program(struct part *part, struct part_place place, const char *
         session_name(part->session);
     begin_command(&command, place, part->session);
     for (; *words; words++)
-        add(&command, *words);
+        add_word(&command, *words);
     make_pipe(to);
     make_pipe(from);
     part->pid = start(&command, to[0], from[1], STDERR_FILENO);
@@ -275,22 +275,22 @@ int program_run(char *const *words, uint64_t quota_bytes, bool with_errors, char
     char name[32];
     begin_command(&command, (struct part_place){.quota_bytes = quota_bytes}, session_name(name));
     for (; *words; words++)
-        add(&command, *words);
+        add_word(&command, *words);
     return run(&command, with_errors, output, size);
 }
 
 /* The output of `gpuslice VERB [ARGUMENT] --json`. */
-static json_t *ask(const char *verb, const char *argument)
+static json_t *ask_gpuslice(const char *verb, const char *argument)
 {
     struct command command = {0};
     static char text[65536];
     json_error_t error;
     find_program("gpuslice", command.gpuslice);
-    add(&command, command.gpuslice);
-    add(&command, verb);
+    add_word(&command, command.gpuslice);
+    add_word(&command, verb);
     if (argument)
-        add(&command, argument);
-    add(&command, "--json");
+        add_word(&command, argument);
+    add_word(&command, "--json");
     if (run(&command, false, text, sizeof(text)) != 0)
         fail_and_end("'gpuslice %s %s --json' failed", verb, argument ? argument : "");
     json_t *object = json_loads(text, 0, &error);
@@ -319,7 +319,7 @@ static uint64_t bytes_in(const json_t *object, const char *key, const char *sess
 
 struct session_use session_use(const char *session)
 {
-    json_t *object = ask("show", session);
+    json_t *object = ask_gpuslice("show", session);
     struct session_use use = {.driver_bytes = bytes_in(object, "driver_bytes", session)};
     use.charged_bytes = bytes_in(object, "used_bytes", session) - use.driver_bytes;
     json_decref(object);
@@ -328,7 +328,7 @@ struct session_use session_use(const char *session)
 
 struct session_memory session_memory(const char *session)
 {
-    json_t *object = ask("show", session);
+    json_t *object = ask_gpuslice("show", session);
     struct session_memory memory = {
         .charged_bytes = bytes_in(object, "used_bytes", session) - bytes_in(object, "driver_bytes", session),
         .context_bytes = (uint64_t)sum_of_gpus(object, "context_bytes") *
@@ -341,7 +341,7 @@ struct session_memory session_memory(const char *session)
 
 void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seconds)
 {
-    json_t *array = ask("list", NULL);
+    json_t *array = ask_gpuslice("list", NULL);
     const json_t *session;
     size_t i;
     for (unsigned part = 0; part < count; part++)
@@ -356,7 +356,7 @@ void sessions_gpu_seconds(const struct part *parts, unsigned count, double *seco
 
 uint64_t session_unknown_pointers(const char *session)
 {
-    json_t *object = ask("show", session);
+    json_t *object = ask_gpuslice("show", session);
     const json_t *process;
     uint64_t sum = 0;
     size_t i;
@@ -377,7 +377,7 @@ void scheduler_quantum(const char *quantum)
 
 uint64_t lease_handovers(void)
 {
-    json_t *object = ask("scheduler", NULL);
+    json_t *object = ask_gpuslice("scheduler", NULL);
     double handovers = sum_of_gpus(object, "handovers");
     json_decref(object);
     return (uint64_t)handovers;

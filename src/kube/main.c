@@ -201,7 +201,7 @@ static int check_options(const struct kubelet_options *chosen)
 
 /* --- The loop -------------------------------------------------------------------------------------- */
 
-static void look(void *context)
+static void ask_node(void *context)
 {
     struct kubelet *kubelet = context;
     static bool is_failure_told;
@@ -227,7 +227,7 @@ static void look_at_node(struct kubelet *kubelet)
         return;
     looked_ns = monotonic_ns();
     kubelet->is_looking = true;
-    if (!task_start(look, kubelet))
+    if (!task_start(ask_node, kubelet))
         kubelet->is_looking = false;
 }
 

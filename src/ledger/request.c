@@ -196,7 +196,7 @@ static bool ask_and_wait(const struct ledger_slot *slot, unsigned gpu, uint64_t 
 }
 
 /* Ask for `asked` bytes (growth()), and have the request decided. */
-static bool ask(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
+static bool request_bytes(const struct ledger_slot *slot, unsigned gpu, uint64_t asked, bool is_charge)
 {
     _Atomic uint64_t *granted_bytes = &slot->ledger.usage->gpus[gpu].granted_bytes;
     /* Release: who sees the word changed sees this too (ledger_slot_sample()). */
@@ -247,7 +247,7 @@ bool ledger_reserve(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
         return atomic_load_explicit(&slot->ledger.policy->closed, memory_order_acquire) == 0;
     struct usage_request *mine = &slot->ledger.usage->gpus[gpu].requests[slot->index];
     lock_take(slot->lock);
-    bool granted = ask(slot, gpu, bytes, false);
+    bool granted = request_bytes(slot, gpu, bytes, false);
     count(granted ? &mine->granted_count : &mine->refused_count);
     lock_leave(slot->lock);
     return granted;
@@ -267,7 +267,7 @@ void ledger_charge(struct ledger_slot *slot, unsigned gpu, uint64_t bytes)
     if (!is_slot(slot, gpu) || bytes == 0)
         return;
     lock_take(slot->lock);
-    if (!ask(slot, gpu, bytes, true))
+    if (!request_bytes(slot, gpu, bytes, true))
         change_own_word(slot, gpu, 0, bytes);
     lock_leave(slot->lock);
 }
@@ -297,7 +297,7 @@ static bool raise_to(const struct ledger *ledger, uint32_t place, unsigned gpu, 
         if (bytes == 0 || (usage_stamp_generation(usage_load(&word->high)) == joint.generation &&
                            usage_load(&word->low) >= bytes))
             return true;
-        ask(&joint, gpu, bytes, is_charge);
+        request_bytes(&joint, gpu, bytes, is_charge);
     }
     return false;
 }

@@ -57,8 +57,9 @@ static void take_back(struct cudaGraphNodeParams *parameters, CUgraphNodeParams 
         memcpy(parameters, driver, sizeof *driver);
 }
 
-static cudaError_t add(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-                       const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *parameters)
+static cudaError_t add_node(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
+                            const cudaGraphEdgeData *edges, size_t count,
+                            struct cudaGraphNodeParams *parameters)
 {
     CUgraphNodeParams driver;
     RUNTIME_TRY(describe(parameters, &driver));
@@ -68,16 +69,16 @@ static cudaError_t add(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraph
     return cudaSuccess;
 }
 #if CUDART_MAJOR == 12
-EXPORT(cudaGraphAddNode, add,
+EXPORT(cudaGraphAddNode, add_node,
        (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies, size_t count,
         struct cudaGraphNodeParams *parameters),
        (node, graph, dependencies, NULL, count, parameters))
-EXPORT(cudaGraphAddNode_v2, add,
+EXPORT(cudaGraphAddNode_v2, add_node,
        (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
         const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *parameters),
        (node, graph, dependencies, edges, count, parameters))
 #else
-EXPORT(cudaGraphAddNode, add,
+EXPORT(cudaGraphAddNode, add_node,
        (cudaGraphNode_t * node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
         const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *parameters),
        (node, graph, dependencies, edges, count, parameters))

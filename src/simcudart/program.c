@@ -97,7 +97,8 @@ static void *need(void *allocated)
     return allocated;
 }
 
-static struct entity *add(struct program *program, enum entity_kind kind, const void *host, const char *name)
+static struct entity *add_entity(struct program *program, enum entity_kind kind, const void *host,
+                                 const char *name)
 {
     struct entity *entity = need(calloc(1, sizeof *entity));
     entity->kind = kind;
@@ -140,7 +141,7 @@ static struct entity *register_entity(void **handle, enum entity_kind kind, cons
                                       const char *name)
 {
     pthread_mutex_lock(&lock);
-    struct entity *entity = add((struct program *)handle, kind, host, name);
+    struct entity *entity = add_entity((struct program *)handle, kind, host, name);
     pthread_mutex_unlock(&lock);
     return entity;
 }
@@ -283,7 +284,7 @@ static cudaError_t kernel_locked(const void *host, CUkernel *kernel)
         RUNTIME_REQUIRE(result != CUDA_ERROR_NOT_FOUND, cudaErrorInvalidDeviceFunction);
         RUNTIME_TRY(runtime_translate(result));
         if (!find(entity->kernel))
-            add(entity->program, ENTITY_HANDLE, entity->kernel, entity->name)->kernel = entity->kernel;
+            add_entity(entity->program, ENTITY_HANDLE, entity->kernel, entity->name)->kernel = entity->kernel;
     }
     *kernel = entity->kernel;
     return cudaSuccess;
@@ -322,7 +323,7 @@ void program_adopt_kernel(CUkernel kernel)
 {
     pthread_mutex_lock(&lock);
     if (!find(kernel))
-        add(NULL, ENTITY_HANDLE, kernel, NULL)->kernel = kernel;
+        add_entity(NULL, ENTITY_HANDLE, kernel, NULL)->kernel = kernel;
     pthread_mutex_unlock(&lock);
 }
 

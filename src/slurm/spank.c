@@ -65,8 +65,8 @@ static const char *find_wish(void)
 }
 
 /* Read the arguments, and the job's name. */
-static bool begin(spank_t spank, int count, char **arguments, struct plugin *plugin,
-                  char job[static PLUGIN_JOB_TEXT])
+static bool begin_session(spank_t spank, int count, char **arguments, struct plugin *plugin,
+                          char job[static PLUGIN_JOB_TEXT])
 {
     struct error error;
     uint32_t id = 0;
@@ -86,7 +86,7 @@ int slurm_spank_job_prolog(spank_t spank, int count, char **arguments)
     char job[PLUGIN_JOB_TEXT];
     struct error error;
     uid_t owner;
-    if (begin(spank, count, arguments, &plugin, job) &&
+    if (begin_session(spank, count, arguments, &plugin, job) &&
         spank_get_item(spank, S_JOB_UID, &owner) == ESPANK_SUCCESS &&
         plugin_begin_job(&plugin, job, owner, find_wish(), &error) < 0)
         slurm_error("gpuslice: job %s has no record of its session: %s", job, error.message);
@@ -98,7 +98,7 @@ int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
     struct plugin plugin;
     char job[PLUGIN_JOB_TEXT];
     struct error error;
-    if (begin(spank, count, arguments, &plugin, job) && plugin_end_job(&plugin, job, &error) < 0)
+    if (begin_session(spank, count, arguments, &plugin, job) && plugin_end_job(&plugin, job, &error) < 0)
         slurm_error("gpuslice: the session of job %s is left to a later prolog: %s", job, error.message);
     return 0;
 }
@@ -142,7 +142,7 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **arguments)
     static const char *const inherited[] = {"GPUSLICE_SESSION", "GPUSLICE_IPC_SOCK", "GPUSLICE_IPC_TOKEN"};
     struct plugin plugin;
     char job[PLUGIN_JOB_TEXT];
-    if (!spank_remote(spank) || !begin(spank, count, arguments, &plugin, job))
+    if (!spank_remote(spank) || !begin_session(spank, count, arguments, &plugin, job))
         return 0;
     json_t *record = record_read(plugin.records_dir, job);
     const json_t *environment = json_object_get(record, "environment");
@@ -179,7 +179,7 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
 {
     struct plugin plugin;
     char job[PLUGIN_JOB_TEXT], reason[ERROR_MESSAGE_BYTES];
-    if (!begin(spank, count, arguments, &plugin, job))
+    if (!begin_session(spank, count, arguments, &plugin, job))
         return -1; /* what the task may use is not known */
     judge_task(&plugin, job, reason);
     if (!reason[0])

@@ -329,7 +329,7 @@ static void print_template(const char *template)
 
 static const struct cli_option options[] = {CLI_OPTION_HELP, CLI_OPTIONS_END};
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_completion(const struct cli_arguments *arguments)
 {
     const char *shell = arguments->operands[0];
     print_template(strcmp(shell, "bash") == 0  ? completion_bash
@@ -347,5 +347,5 @@ const struct cli_verb verb_completion = {
     .summary = "print completion for bash, zsh or fish",
     .examples = "  source <(gpuslice completion bash)",
     .options = options,
-    .act = act,
+    .act = run_completion,
 };

@@ -95,7 +95,7 @@ static json_t *finding_json(const struct doctor_check *check, const struct docto
                      level_names[finding->level], "finding", finding->what, "to_do", finding->todo);
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_doctor(const struct cli_arguments *arguments)
 {
     struct doctor doctor = {.root = "",
                             .simulated = arguments->simulated,
@@ -146,5 +146,5 @@ const struct cli_verb verb_doctor = {
             "load the interceptor into it. Status 0 when it found no problem; warnings do not count.",
     .examples = "  gpuslice doctor -- python train.py",
     .options = options,
-    .act = act,
+    .act = run_doctor,
 };

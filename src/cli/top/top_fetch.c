@@ -61,7 +61,7 @@ static void post(struct top_fetch *fetch, json_t *sessions, json_t *gpus, json_t
 }
 
 /* Leave a message. */
-static void tell(struct top_fetch *fetch, const char *said, bool is_bad, bool is_lost)
+static void set_message(struct top_fetch *fetch, const char *said, bool is_bad, bool is_lost)
 {
     pthread_mutex_lock(&fetch->lock);
     free(fetch->news.said);
@@ -73,7 +73,7 @@ static void tell(struct top_fetch *fetch, const char *said, bool is_bad, bool is
 }
 
 /* Returns how long the daemon took to answer, and 0 if it did not: a daemon that is back is to be seen soon. */
-static uint64_t ask(struct top_fetch *fetch, bool *has_history)
+static uint64_t fetch_all(struct top_fetch *fetch, bool *has_history)
 {
     json_t *sessions = NULL, *gpus = NULL, *history = NULL;
     struct error error;
@@ -90,20 +90,20 @@ static uint64_t ask(struct top_fetch *fetch, bool *has_history)
         post(fetch, sessions, gpus, history);
     } else {
         json_decref(sessions);
-        tell(fetch, error.message, true, true);
+        set_message(fetch, error.message, true, true);
     }
     return result == 0 ? monotonic_ns() - begin : 0;
 }
 
-static void act(struct top_fetch *fetch, struct action *action)
+static void send_action(struct top_fetch *fetch, struct action *action)
 {
     struct error error;
     fetch->client.connection.timeout_s = ACT_TIMEOUT_S;
     int result = client_request_session(&fetch->client, action->method, action->session, action->behind,
                                         action->body, NULL, &error);
     json_decref(action->body);
-    tell(fetch, result < 0 ? error.message : action->done, result < 0,
-         result == -ENOTCONN || result == -ETIMEDOUT);
+    set_message(fetch, result < 0 ? error.message : action->done, result < 0,
+                result == -ENOTCONN || result == -ETIMEDOUT);
 }
 
 /* Wait until it is time to ask again, or for an action, or the end. Returns whether to go on. */
@@ -134,8 +134,8 @@ static void *thread_main(void *argument)
     uint64_t took_ns;
     do {
         if (action.is_wanted)
-            act(fetch, &action);
-        took_ns = ask(fetch, &has_history);
+            send_action(fetch, &action);
+        took_ns = fetch_all(fetch, &has_history);
     } while (wait_for_next(fetch, took_ns, &action));
     json_decref(action.body);
     return NULL;

@@ -108,7 +108,7 @@ static int write_sessions(struct client *client, const struct cli_arguments *arg
     return result;
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_cdi(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -138,5 +138,5 @@ const struct cli_verb verb_cdi = {
                 "  podman run --device gpuslice.io/slice=quarter IMAGE",
     .options = options,
     .check = check,
-    .act = act,
+    .act = run_cdi,
 };

@@ -167,7 +167,7 @@ static void print_all(const json_t *answer)
 
 /* --- The verb -------------------------------------------------------------------------------------- */
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_config(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error, problem = {0};
@@ -208,5 +208,5 @@ const struct cli_verb verb_config = {
                 "  gpuslice config check /etc/gpuslice/gpuslice.conf",
     .options = options,
     .check = check,
-    .act = act,
+    .act = run_config,
 };

@@ -25,7 +25,7 @@ static int check(const struct cli_arguments *arguments, struct error *error)
     return session_wish_check(&arguments->wish, error);
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_create(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -53,5 +53,5 @@ const struct cli_verb verb_create = {
                 "  gpuslice run --session train -- python train.py",
     .options = options,
     .check = check,
-    .act = act,
+    .act = run_create,
 };

@@ -65,7 +65,7 @@ static int open_browser(const struct paths *paths, const char *url, struct error
     return 0;
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_dashboard(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -104,5 +104,5 @@ const struct cli_verb verb_dashboard = {
             "From another machine, use 'ssh -L PORT:127.0.0.1:PORT HOST' and the same address.",
     .examples = "  gpuslice dashboard --open",
     .options = options,
-    .act = act,
+    .act = run_dashboard,
 };

@@ -98,7 +98,7 @@ static void print_line(const json_t *event)
     fflush(stdout);
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_events(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -135,5 +135,5 @@ const struct cli_verb verb_events = {
     .examples = "  gpuslice events -f train --since 1h\n  gpuslice events --json | jq 'select(.kind == "
                 "\"memory.denied\")'",
     .options = options,
-    .act = act,
+    .act = run_events,
 };

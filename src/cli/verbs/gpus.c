@@ -103,7 +103,7 @@ static void print_table(const json_t *gpus)
     table_free(&table);
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_gpus(const struct cli_arguments *arguments)
 {
     json_t *gpus = NULL;
     struct error error;
@@ -126,5 +126,5 @@ const struct cli_verb verb_gpus = {
             "is the part of it that belongs to processes in no session of this daemon. "
             "Starts a daemon if none is running.",
     .options = options,
-    .act = act,
+    .act = run_gpus,
 };

@@ -87,7 +87,7 @@ void help_print_overview(void)
 
 static const struct cli_option options[] = {CLI_OPTION_HELP, CLI_OPTIONS_END};
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_help(const struct cli_arguments *arguments)
 {
     if (arguments->operand_count)
         help_print_verb(cli_verb_find(arguments->operands[0]));
@@ -103,5 +103,5 @@ const struct cli_verb verb_help = {
     .operands_max = 1,
     .summary = "say what gpuslice or one of its verbs does",
     .options = options,
-    .act = act,
+    .act = run_help,
 };

@@ -233,7 +233,7 @@ static int print_once(const struct cli_arguments *arguments, struct error *error
     return result;
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_list(const struct cli_arguments *arguments)
 {
     struct error error;
     int result;
@@ -252,5 +252,5 @@ const struct cli_verb verb_list = {
         "it got in the last ten seconds. A session that waits for room is 'queued', with its place in the "
         "queue and what it asks for.",
     .options = options,
-    .act = act,
+    .act = run_list,
 };

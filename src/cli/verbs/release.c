@@ -59,7 +59,7 @@ static enum cli_status release_all(struct client *client, const struct cli_argum
 }
 
 /* Goes on with the other sessions after one that cannot be released. */
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_release(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -84,5 +84,5 @@ const struct cli_verb verb_release = {
     .summary = "end sessions in which nothing runs, or any with --kill",
     .options = options,
     .check = check,
-    .act = act,
+    .act = run_release,
 };

@@ -183,7 +183,7 @@ static enum cli_status become_command(char **command)
     return status == ENOENT || status == ENOTDIR ? CLI_NOT_FOUND : CLI_CANNOT_EXECUTE;
 }
 
-static enum cli_status act(const struct cli_arguments *given)
+static enum cli_status run_program(const struct cli_arguments *given)
 {
     const struct cli_arguments *arguments = given;
     struct cli_arguments meant;
@@ -227,5 +227,5 @@ const struct cli_verb verb_run = {
                 "  gpuslice run --memory 4GiB --container -- podman run IMAGE python train.py",
     .options = options,
     .check = check,
-    .act = act,
+    .act = run_program,
 };

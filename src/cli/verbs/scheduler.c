@@ -100,7 +100,7 @@ static void print_settings(const json_t *scheduler)
     printf("; anti-thrash %s\n\n", session_text(scheduler, "anti_thrash"));
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_scheduler(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -143,5 +143,5 @@ const struct cli_verb verb_scheduler = {
     .examples = "  gpuslice scheduler --quantum 20ms\n"
                 "  gpuslice scheduler --quantum 30s --anti-thrash auto",
     .options = options,
-    .act = act,
+    .act = run_scheduler,
 };

@@ -24,7 +24,7 @@ static int check(const struct cli_arguments *arguments, struct error *error)
         "--host-memory, --idle-suspend or --name");
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_set(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -58,5 +58,5 @@ const struct cli_verb verb_set = {
     .examples = "  gpuslice set train --memory 2GiB --compute 10%..100%",
     .options = options,
     .check = check,
-    .act = act,
+    .act = run_set,
 };

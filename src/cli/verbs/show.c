@@ -247,7 +247,7 @@ static void print_processes(const json_t *session, bool colour)
     table_free(&table);
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_show(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -283,5 +283,5 @@ const struct cli_verb verb_show = {
     .text = "SESSION is an ID, the beginning of one that fits no other, or a name. 10s is the part of "
             "a GPU's time that it got in the last ten seconds. DENIED counts refused allocations.",
     .options = options,
-    .act = act,
+    .act = run_show,
 };

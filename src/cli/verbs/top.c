@@ -18,7 +18,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_top(const struct cli_arguments *arguments)
 {
     char program[PATH_MAX], interval[48];
     char *words[4] = {"gpuslice-top"};
@@ -45,5 +45,5 @@ const struct cli_verb verb_top = {
             "keys.",
     .examples = "  gpuslice top",
     .options = options,
-    .act = act,
+    .act = run_top,
 };

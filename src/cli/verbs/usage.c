@@ -155,7 +155,7 @@ static void print_csv(const json_t *answer)
     }
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_usage(const struct cli_arguments *arguments)
 {
     char path[96];
     json_t *answer = NULL;
@@ -187,5 +187,5 @@ const struct cli_verb verb_usage = {
         "shares counted, else NVML's figure, marked ~.",
     .examples = "  gpuslice usage --since 7d --by user\n  gpuslice usage --since 1h --csv > usage.csv",
     .options = options,
-    .act = act,
+    .act = run_usage,
 };

@@ -30,7 +30,7 @@ static void print(const struct client *client, const json_t *daemon, bool as_jso
         puts("gpusliced is not running");
 }
 
-static enum cli_status act(const struct cli_arguments *arguments)
+static enum cli_status run_version(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
@@ -50,5 +50,5 @@ const struct cli_verb verb_version = {
     .name = "version",
     .summary = "print the versions of this program and of the running daemon",
     .options = options,
-    .act = act,
+    .act = run_version,
 };

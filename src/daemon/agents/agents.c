@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "daemon/loop/changes.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/session/process.h"
@@ -80,7 +80,7 @@ static void drop(struct agent *agent)
     process->agent = NULL;
     user_time_forget(&agent->paid);
     sd_event_source_disable_unref(agent->source);
-    closer_close(agents->daemon, agent->fd);
+    connection_closer_close(agents->daemon, agent->fd);
     bool had_come = agent->has_come;
     free(agent);
     for (unsigned i = 0; had_come && i < AGENT_SUBJECTS; i++)
@@ -161,7 +161,7 @@ void agents_enter(struct process *process, int fd)
     if (!agent || sd_event_add_io(agents->daemon->loop, &agent->source, fd, EPOLLIN, on_message, agent) < 0) {
         log_error("session %s: cannot serve the agent of process %d", session->id, (int)process->pid);
         free(agent);
-        closer_close(agents->daemon, fd);
+        connection_closer_close(agents->daemon, fd);
         return;
     }
     sd_event_source_set_ratelimit(agent->source, RATE_USEC, RATE_MESSAGES);

@@ -140,7 +140,7 @@ static void wake_all(struct followers *followers)
 }
 
 /* Followers read in the loop's next round: by then history has kept the change as an event. */
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     if (change_event(change->kind) || change->kind == CHANGE_GPUS_SAMPLED)
         wake_all(context);
@@ -169,7 +169,7 @@ int api_follow_start(struct daemon *daemon, struct error *error)
         return error_set_errno(error, -result, "cannot tell of events");
     }
     followers->daemon = daemon;
-    followers->observer = (struct observer){.take = take, .context = followers};
+    followers->observer = (struct observer){.take = on_change, .context = followers};
     change_observe(daemon, &followers->observer);
     daemon->followers = followers;
     return 0;

@@ -29,7 +29,7 @@ static bool write_piece(struct pieces *pieces)
 }
 
 /* Copy what is left of the piece, as far as there is room. */
-static size_t take(struct pieces *pieces, char *bytes, size_t room)
+static size_t take_bytes(struct pieces *pieces, char *bytes, size_t room)
 {
     size_t count = pieces->length - pieces->sent;
     if (count > room)
@@ -53,7 +53,7 @@ static ssize_t on_read(void *context, char *bytes, size_t room)
         /* What the rest of the answer would be about has gone when the daemon ends. */
         if (!pieces->text && (http_is_stopping(pieces->request) || !write_piece(pieces)))
             return HTTP_STREAM_FAILED;
-        count = take(pieces, bytes, room);
+        count = take_bytes(pieces, bytes, room);
     }
     return (ssize_t)count;
 }

@@ -63,7 +63,7 @@ static void keep_reason(struct waiters *waiters, const struct change *change)
             snprintf(at->ended, sizeof(at->ended), "%s", change->message);
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct waiters *waiters = context;
     if (change->kind == CHANGE_SESSION_ENDED)
@@ -103,7 +103,7 @@ int api_wait_start(struct daemon *daemon, struct error *error)
     if (!waiters)
         return error_set_errno(error, ENOMEM, "cannot serve those that wait");
     waiters->daemon = daemon;
-    waiters->observer = (struct observer){.take = take, .context = waiters};
+    waiters->observer = (struct observer){.take = on_change, .context = waiters};
     change_observe(daemon, &waiters->observer);
     daemon->waiters = waiters;
     return 0;

@@ -12,8 +12,8 @@
 #include "daemon/loop/appended.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/deferred.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/soon.h"
 #include "daemon/loop/worker.h"
 
 #define STOP_SECONDS 2
@@ -35,7 +35,7 @@ struct metrics_file {
     struct observer observer;
     struct worker *worker; /* NULL before the first file */
     sd_event_source *timer;
-    struct soon *next_piece;
+    struct deferred *next_piece;
     char path[PATH_MAX]; /* the path that the timer was set for */
     uint64_t interval_seconds;
     struct batch *batch; /* being made, or with the thread; NULL: neither */
@@ -94,7 +94,7 @@ static void on_next_piece(void *context)
     struct metrics_file *file = context;
     struct batch *batch = file->batch;
     if (metrics_write(&file->page, file->out)) {
-        soon_wake(file->next_piece);
+        deferred_wake(file->next_piece);
         return;
     }
     const bool is_whole = !ferror(file->out) && fclose(file->out) == 0;
@@ -128,7 +128,7 @@ static void begin_batch(struct metrics_file *file)
     }
     file->batch = batch;
     file->page = metrics_begin(file->daemon, 0, config->metrics_file_is_json ? METRICS_JSON : METRICS_INFLUX);
-    soon_wake(file->next_piece);
+    deferred_wake(file->next_piece);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
@@ -160,7 +160,7 @@ static int follow_settings(struct metrics_file *file, struct error *error)
     return 0;
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct error error;
     if (change->kind == CHANGE_SETTINGS_READ && follow_settings(context, &error) < 0)
@@ -173,7 +173,7 @@ int metrics_file_start(struct daemon *daemon, struct error *error)
     if (!file)
         return error_set_errno(error, ENOMEM, "cannot write metrics to a file");
     file->daemon = daemon;
-    file->observer = (struct observer){.take = take, .context = file};
+    file->observer = (struct observer){.take = on_change, .context = file};
     change_observe(daemon, &file->observer);
     daemon->metrics_file = file;
     int result = sd_event_add_time_relative(daemon->loop, &file->timer, CLOCK_MONOTONIC, 0,
@@ -181,7 +181,7 @@ int metrics_file_start(struct daemon *daemon, struct error *error)
     if (result >= 0)
         result = sd_event_source_set_enabled(file->timer, SD_EVENT_OFF);
     if (result >= 0)
-        result = soon_new(daemon->loop, on_next_piece, file, &file->next_piece);
+        result = deferred_new(daemon->loop, on_next_piece, file, &file->next_piece);
     if (result < 0)
         return error_set_errno(error, -result, "cannot write metrics to a file");
     return follow_settings(file, error);
@@ -195,7 +195,7 @@ void metrics_file_stop(struct daemon *daemon)
     daemon->metrics_file = NULL;
     change_observe_no_more(daemon, &file->observer);
     sd_event_source_disable_unref(file->timer);
-    soon_free(file->next_piece);
+    deferred_free(file->next_piece);
     drop_unfinished(file);
     if (!file->worker || worker_stop(file->worker, STOP_SECONDS))
         free(file);

@@ -70,7 +70,7 @@ static void on_found(struct worker_job *job)
     free(look_up);
 }
 
-static void ask(struct user_names *names, struct known *known)
+static void ask_for_name(struct user_names *names, struct known *known)
 {
     struct look_up *look_up = calloc(1, sizeof(*look_up));
     if (!look_up)
@@ -91,7 +91,7 @@ const char *user_name_of(struct daemon *daemon, uid_t uid)
     if (!known->is_taken || known->uid != uid)
         *known = (struct known){.uid = uid, .is_taken = true};
     if (known->until_ns <= monotonic_ns() && !known->is_asked)
-        ask(names, known);
+        ask_for_name(names, known);
     return known->name[0] ? known->name : number;
 }
 

@@ -252,7 +252,7 @@ static bool may_add(struct audit *audit, uid_t uid)
     return true;
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct audit *audit = context;
     const char *action = action_of(change->kind);
@@ -292,7 +292,7 @@ int audit_start(struct daemon *daemon, struct error *error)
         free(audit);
         return result;
     }
-    audit->observer = (struct observer){.take = take, .context = audit};
+    audit->observer = (struct observer){.take = on_change, .context = audit};
     change_observe(daemon, &audit->observer);
     daemon->audit = audit;
     return 0;

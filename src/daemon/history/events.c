@@ -192,7 +192,7 @@ static char *event_json(const struct events *events, const struct change *change
 
 /* Keep the change as an event. False: an event of this kind about this session was kept a moment ago, so this one is
  * not kept. */
-static bool tell(struct events *events, const struct change *change)
+static bool keep_event(struct events *events, const struct change *change)
 {
     struct session *session = change->session;
     uint64_t now = daemon_now_usec(), rate = kinds[change->kind].rate_seconds * UINT64_C(1000000);
@@ -217,7 +217,7 @@ static void look_for_refusals(struct events *events, struct session *session)
     const struct change change = {CHANGE_MEMORY_DENIED, .session = session, .bytes = refused - told,
                                   .message = message};
     /* If the count has gone down, a program wrote it: programs can write their ledger. */
-    if (refused > told && !tell(events, &change))
+    if (refused > told && !keep_event(events, &change))
         return;
     if (refused > told)
         change_publish(events->daemon,
@@ -227,7 +227,7 @@ static void look_for_refusals(struct events *events, struct session *session)
     session->refusal.pid = 0;
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct events *events = context;
     if (change->kind == CHANGE_PROCESS_ENDED)
@@ -236,7 +236,7 @@ static void take(void *context, const struct change *change)
         for (struct session *at = events->daemon->sessions; at; at = at->next)
             look_for_refusals(events, at);
     if (change_event(change->kind))
-        tell(events, change);
+        keep_event(events, change);
 }
 
 /* --- Reading --------------------------------------------------------------------------------------- */
@@ -262,7 +262,7 @@ int events_start(struct daemon *daemon, struct error *error)
         return error_set_errno(error, ENOMEM, "cannot keep events");
     events->daemon = daemon;
     STAILQ_INIT(&events->kept);
-    events->observer = (struct observer){.take = take, .context = events};
+    events->observer = (struct observer){.take = on_change, .context = events};
     change_observe(daemon, &events->observer);
     daemon->events = events;
     return 0;

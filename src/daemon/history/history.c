@@ -15,8 +15,8 @@
 #include "daemon/history/history_query.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/deferred.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/soon.h"
 #include "daemon/loop/worker.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
@@ -52,7 +52,7 @@ struct history {
     struct history_file *file; /* the thread's when it runs */
     struct worker *worker;
     sd_event_source *timer;
-    struct soon *next_part;
+    struct deferred *next_part;
     struct pass pass;
     struct lines lines;
     struct level levels[SAMPLES_LEVELS];
@@ -295,7 +295,7 @@ static void on_next_part(void *context)
     if (!history->pass.is_under_way) /* finish_pass() has finished it */
         return;
     if (sample_part(history))
-        soon_wake(history->next_part);
+        deferred_wake(history->next_part);
     else
         end_pass(history);
 }
@@ -327,7 +327,7 @@ static void begin_pass(struct history *history)
                                   .milliseconds = milliseconds,
                                   .tick = make_tick(history, SAMPLES_SECONDS)};
     if (sample_gpus(history))
-        soon_wake(history->next_part);
+        deferred_wake(history->next_part);
     else
         end_pass(history);
 }
@@ -412,7 +412,7 @@ int history_start(struct daemon *daemon, struct error *error)
         result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_MONOTONIC, SECOND_USEC,
                                             ACCURACY_USEC, on_timer, history);
         if (result >= 0)
-            result = soon_new(daemon->loop, on_next_part, history, &history->next_part);
+            result = deferred_new(daemon->loop, on_next_part, history, &history->next_part);
         if (result < 0)
             error_set_errno(error, -result, "cannot keep a history");
     }
@@ -440,7 +440,7 @@ void history_stop(struct daemon *daemon)
     finish_pass(history);
     flush(history);
     sd_event_source_disable_unref(history->timer);
-    soon_free(history->next_part);
+    deferred_free(history->next_part);
     daemon->history = NULL;
     if (!worker_stop(history->worker, STOP_SECONDS)) {
         log_error("the history could not be written for %d s; its last seconds are lost", STOP_SECONDS);

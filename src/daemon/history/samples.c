@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/saturating.h"
+
 #define HOUR_SECONDS 3600u
 #define DAY_SECONDS 86400u
 #define NUMBER_BYTES_MAX 10 /* 64 bits, seven per byte */
@@ -22,12 +24,6 @@ bool sample_is_nothing(const struct sample *sample)
 
 /* --- Sums ------------------------------------------------------------------------------------------ */
 
-static uint64_t add(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
 void sample_sum_add(struct sample_sum *sum, const struct sample *sample, uint64_t length)
 {
     struct sample *all = &sum->sum;
@@ -37,10 +33,10 @@ void sample_sum_add(struct sample_sum *sum, const struct sample *sample, uint64_
         all->peak_bytes = sample->peak_bytes;
     if (sample->processes > all->processes)
         all->processes = sample->processes;
-    all->gpu_ns = add(all->gpu_ns, sample->gpu_ns);
-    all->nvml_ns = add(all->nvml_ns, sample->nvml_ns);
-    all->waited_ns = add(all->waited_ns, sample->waited_ns);
-    all->refused = add(all->refused, sample->refused);
+    all->gpu_ns = saturating_add(all->gpu_ns, sample->gpu_ns);
+    all->nvml_ns = saturating_add(all->nvml_ns, sample->nvml_ns);
+    all->waited_ns = saturating_add(all->waited_ns, sample->waited_ns);
+    all->refused = saturating_add(all->refused, sample->refused);
 }
 
 struct sample sample_sum_take(struct sample_sum *sum, uint32_t series)
@@ -108,7 +104,7 @@ bool samples_read(const uint8_t *bytes, size_t length, size_t *at, struct sample
     *sample = (struct sample){
         .series = (uint32_t)numbers[0],
         .used_bytes = numbers[1],
-        .peak_bytes = add(numbers[1], numbers[2]),
+        .peak_bytes = saturating_add(numbers[1], numbers[2]),
         .gpu_ns = numbers[3],
         .nvml_ns = numbers[4],
         .waited_ns = numbers[5],

@@ -16,11 +16,11 @@
 #include "daemon/http/http_crowd.h"
 #include "daemon/http/http_relay.h"
 #include "daemon/http/http_tcp.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/deferred.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/soon.h"
 #include "daemon/users/descriptor_bounds.h"
 #include "daemon/users/lent_uids.h"
 
@@ -232,7 +232,7 @@ static void close_turned_away(struct server *server)
 {
     for (unsigned i = 0; i < TURNED_AWAY_MAX; i++)
         if (server->turned_away[i])
-            closer_close(server->daemon, server->turned_away[i] - 1);
+            connection_closer_close(server->daemon, server->turned_away[i] - 1);
     memset(server->turned_away, 0, sizeof(server->turned_away));
     server->turned_away_end = sd_event_source_disable_unref(server->turned_away_end);
 }
@@ -257,7 +257,7 @@ static void turn_away(struct server *server, int fd, const struct error *error)
     shutdown(fd, SHUT_WR);
     int *place = &server->turned_away[server->turned_away_count++ % TURNED_AWAY_MAX];
     if (*place)
-        closer_close(server->daemon, *place - 1);
+        connection_closer_close(server->daemon, *place - 1);
     *place = fd + 1;
     if (!server->turned_away_end)
         sd_event_add_time_relative(server->daemon->loop, &server->turned_away_end, CLOCK_MONOTONIC,
@@ -294,7 +294,7 @@ static void on_enter(void *context, int fd)
         int client = fd;
         server->entering_relay = http_relay_begin(server->daemon, client, server->entering.uid, &fd);
         if (!server->entering_relay) {
-            closer_close(server->daemon, client);
+            connection_closer_close(server->daemon, client);
             return;
         }
     }
@@ -355,7 +355,7 @@ static int on_prepare(sd_event_source *source, void *userdata)
     if (MHD_get_timeout(server->mhd, &milliseconds) != MHD_YES)
         return sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
     if (milliseconds == 0) {
-        soon_wake(server->due);
+        deferred_wake(server->due);
         return 0;
     }
     sd_event_source_set_time_relative(server->timer, milliseconds * 1000);
@@ -374,7 +374,7 @@ static void stop_server(struct server *server)
         MHD_stop_daemon(server->mhd);
     }
     http_crowd_free(server->crowd);
-    soon_free(server->due);
+    deferred_free(server->due);
     *server = (struct server){.mhd = NULL};
 }
 
@@ -410,7 +410,7 @@ static int open_server(struct daemon *daemon, enum http_door door, int fd, struc
     if (result >= 0)
         result = sd_event_source_set_enabled(server->timer, SD_EVENT_OFF);
     if (result >= 0)
-        result = soon_new(daemon->loop, on_due, server, &server->due);
+        result = deferred_new(daemon->loop, on_due, server, &server->due);
     if (result >= 0)
         result = sd_event_source_set_prepare(server->ready, on_prepare);
     return result < 0 ? error_set_errno(error, -result, "cannot serve HTTP") : 0;

@@ -3,7 +3,7 @@
 #include <microhttpd.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/soon.h"
+#include "daemon/loop/deferred.h"
 
 /* How long libmicrohttpd may go from one connection to the next; then the rest wait for their turns. */
 #define RUN_USEC UINT64_C(1000)
@@ -15,7 +15,7 @@ void http_resume(struct http_request *request)
         return;
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
-    soon_wake(http->servers[request->door].due);
+    deferred_wake(http->servers[request->door].due);
 }
 
 void http_suspend(struct http_request *request)

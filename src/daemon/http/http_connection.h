@@ -14,7 +14,7 @@ struct listener;
 struct http_crowd;
 struct http_guest;
 struct http_relay;
-struct soon;
+struct deferred;
 
 /* One listening socket: libmicrohttpd without threads, its epoll descriptor inside our loop. */
 struct server {
@@ -31,7 +31,7 @@ struct server {
     unsigned turned_away_count;
     sd_event_source *turned_away_end;
     sd_event_source *ready, *timer;
-    struct soon *due; /* MHD_run() has something to do that no descriptor shows */
+    struct deferred *due; /* MHD_run() has something to do that no descriptor shows */
 };
 
 struct http {

@@ -99,7 +99,7 @@ static void put(struct http_guest *guest, enum list list)
     guest->origin->count[list]++;
 }
 
-static void take(struct http_guest *guest)
+static void take_from_list(struct http_guest *guest)
 {
     TAILQ_REMOVE(&guest->crowd->lists[guest->list], guest, next);
     guest->origin->count[guest->list]--;
@@ -116,7 +116,7 @@ static void make_room(struct http_crowd *crowd)
     }
     if (!guest)
         return;
-    take(guest);
+    take_from_list(guest);
     guest->is_gone = true;
     guest->origin->gone++;
     crowd->count--;
@@ -143,7 +143,7 @@ void http_crowd_leave(struct http_guest *guest)
     if (guest->is_gone) {
         origin->gone--;
     } else {
-        take(guest);
+        take_from_list(guest);
         guest->crowd->count--;
     }
     if (origin->count[SILENT] + origin->count[ASKING] + origin->gone == 0) {
@@ -158,6 +158,6 @@ void http_crowd_set_asking(struct http_guest *guest, bool asks)
     enum list list = asks ? ASKING : SILENT;
     if (guest->is_gone || guest->list == list)
         return;
-    take(guest);
+    take_from_list(guest);
     put(guest, list);
 }

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/sockets.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/users/descriptor_bounds.h"
 
@@ -123,7 +123,7 @@ static void free_relay(struct http_relay *relay)
     sd_event_source_disable_unref(relay->timeout);
     user_remove(relay->daemon, relay->uid, USER_REQUEST);
     close(relay->inner);
-    closer_close(relay->daemon, relay->client);
+    connection_closer_close(relay->daemon, relay->client);
     free(relay);
 }
 

@@ -1,7 +1,7 @@
 /* http_relay.h - relays between clients of the control socket and libmicrohttpd, where the kernel cannot refuse descriptors.
  *
  * libmicrohttpd reads with recv(). The kernel closes the descriptors that a client sent along in that call, in the loop: a
- * socket that lingers would hold it (closer.h). So before Linux 6.16, and for connections that were made before the daemon
+ * socket that lingers would hold it (connection_closer.h). So before Linux 6.16, and for connections that were made before the daemon
  * listened, libmicrohttpd gets one end of a socket pair of ours. The loop passes bytes between the other end and the client.
  * It first looks whether descriptors came along, and cuts off a client that sends any. */
 #pragma once

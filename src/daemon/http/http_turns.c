@@ -5,7 +5,7 @@
 #include <sys/queue.h>
 
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/soon.h"
+#include "daemon/loop/deferred.h"
 
 /* One user's turns, oldest first. Freed when the last one has come. */
 struct http_user {
@@ -17,7 +17,7 @@ struct http_user {
 struct http_turns {
     TAILQ_HEAD(, http_user) users; /* the user whose turn is next comes first */
     void (*take)(void *owner);
-    struct soon *turn;
+    struct deferred *turn;
 };
 
 static struct http_user *find_user(struct http_turns *turns, uid_t uid)
@@ -58,7 +58,7 @@ static void on_turn(void *context)
     struct http_turns *turns = context;
     struct http_turn *turn = take_first(turns);
     if (!TAILQ_EMPTY(&turns->users))
-        soon_wake(turns->turn);
+        deferred_wake(turns->turn);
     if (turn)
         turns->take(turn->owner);
 }
@@ -75,7 +75,7 @@ void http_turns_join(struct http_turns *turns, uid_t uid, struct http_turn *turn
     }
     turn->user = user;
     TAILQ_INSERT_TAIL(&user->waiting, turn, next);
-    soon_wake(turns->turn);
+    deferred_wake(turns->turn);
 }
 
 void http_turns_leave(struct http_turns *turns, struct http_turn *turn)
@@ -100,7 +100,7 @@ void http_turns_finish(struct http_turns *turns)
 struct http_turns *http_turns_start(struct daemon *daemon, void (*take)(void *owner), struct error *error)
 {
     struct http_turns *turns = calloc(1, sizeof(*turns));
-    int result = turns ? soon_new(daemon->loop, on_turn, turns, &turns->turn) : -ENOMEM;
+    int result = turns ? deferred_new(daemon->loop, on_turn, turns, &turns->turn) : -ENOMEM;
     if (result < 0) {
         free(turns);
         error_set_errno(error, -result, "cannot serve HTTP");
@@ -115,6 +115,6 @@ void http_turns_stop(struct http_turns *turns)
 {
     if (!turns)
         return;
-    soon_free(turns->turn);
+    deferred_free(turns->turn);
     free(turns);
 }

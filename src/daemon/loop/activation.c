@@ -16,7 +16,7 @@ struct place {
     int *fd;
 };
 
-static int take(const struct place *place, int fd, struct error *error)
+static int take_socket(const struct place *place, int fd, struct error *error)
 {
     if (*place->fd >= 0)
         return error_set(error, EINVAL, NULL,
@@ -62,7 +62,7 @@ int activation_take(const struct paths *paths, int *control_fd, int *attach_fd, 
                              "the service manager passed a socket named '%.80s'; expected " ACTIVATION_CONTROL
                              " or " ACTIVATION_ATTACH "; set FileDescriptorName= in its unit",
                              names[i]);
-        int result = take(place, SD_LISTEN_FDS_START + i, error);
+        int result = take_socket(place, SD_LISTEN_FDS_START + i, error);
         if (result < 0)
             return result;
     }

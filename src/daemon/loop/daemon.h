@@ -112,7 +112,7 @@ struct daemon {
     struct round *round;
     struct ledger_room *ledger_room;
     struct user_time *user_time;       /* user_time.h; NULL: no time has been counted yet */
-    struct closer *closer;             /* closer.h */
+    struct closer *closer;             /* connection_closer.h */
     struct observer *release_observer; /* release.h */
     struct driver_line *driver_line;
     struct drift *drift;

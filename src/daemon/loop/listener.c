@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/sockets.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 

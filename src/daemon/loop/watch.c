@@ -37,7 +37,8 @@ static struct mark mark_now(void)
     };
 }
 
-static void tell(struct daemon *daemon, uint64_t held, const struct mark *before, const struct mark *after)
+static void report_long_callback(struct daemon *daemon, uint64_t held, const struct mark *before,
+                                 const struct mark *after)
 {
     double held_ms = (double)held / 1000;
     double computed_ms = (double)(after->computed_usec - before->computed_usec) / 1000;
@@ -70,7 +71,7 @@ static void judge(struct daemon *daemon, const struct mark *before)
     if (held <= longest && before->passed_usec - daemon->hold_told_usec < TELL_USEC)
         return;
     daemon->hold_told_usec = before->passed_usec;
-    tell(daemon, held, before, &after);
+    report_long_callback(daemon, held, before, &after);
 }
 
 int loop_run(struct daemon *daemon)

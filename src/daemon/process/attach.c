@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/loop/changes.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/listener.h"
 #include "daemon/loop/log.h"
@@ -84,7 +84,7 @@ static void connection_free(struct connection *connection)
     sd_event_source_disable_unref(connection->source);
     sd_event_source_disable_unref(connection->timeout);
     if (connection->fd >= 0)
-        closer_close(connection->attach->daemon, connection->fd);
+        connection_closer_close(connection->attach->daemon, connection->fd);
     free(connection);
 }
 
@@ -430,7 +430,7 @@ static void begin_connection(struct attach *attach, int fd, const char *own_sess
     }
     if (!connection || peer_credentials(fd, &connection->peer) < 0 || !begin_silence(connection)) {
         free(connection);
-        closer_close(attach->daemon, fd);
+        connection_closer_close(attach->daemon, fd);
         return;
     }
     if (sd_event_add_io(attach->daemon->loop, &connection->source, fd, EPOLLIN, on_message, connection) < 0 ||
@@ -452,7 +452,7 @@ static void on_own_socket(struct daemon *daemon, int fd, const char *session_id)
     begin_connection(daemon->attach, fd, session_id);
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     if (change->kind == CHANGE_PROCESS_DIED && change->process->connection)
         hear_last_refusals(change->process->connection);
@@ -474,7 +474,7 @@ int attach_start(struct daemon *daemon, int fd, void (*on_agent_come)(struct pro
         free(attach);
         return result;
     }
-    attach->observer = (struct observer){.take = take, .context = attach};
+    attach->observer = (struct observer){.take = on_change, .context = attach};
     change_observe(daemon, &attach->observer);
     daemon->attach = attach;
     return own_sockets_start(daemon, on_own_socket, error);

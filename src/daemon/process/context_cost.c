@@ -56,7 +56,7 @@ void context_cost_cancel(struct process *process)
     free(measurement);
 }
 
-static void end(struct context_measurement *measurement, uint64_t bytes)
+static void end_measurement(struct context_measurement *measurement, uint64_t bytes)
 {
     void (*done)(void *, uint64_t) = measurement->done;
     void *argument = measurement->argument;
@@ -66,7 +66,7 @@ static void end(struct context_measurement *measurement, uint64_t bytes)
 
 static int on_timeout(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    end(userdata, 0);
+    end_measurement(userdata, 0);
     return 0;
 }
 
@@ -80,7 +80,7 @@ static void look_at_slot(const struct context_measurement *measurement, struct l
     *granted = ledger_slot_counts(usage, measurement->process->slot, measurement->policy_gpu).granted;
 }
 
-static bool begin(struct context_measurement *measurement);
+static bool start_measurement(struct context_measurement *measurement);
 
 static void on_looked(void *argument, const struct nvml_sample *sample)
 {
@@ -97,8 +97,8 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
     if (look.bytes != measurement->slot_before.bytes ||
         look.hidden_bytes != measurement->slot_before.hidden_bytes ||
         granted != measurement->granted_before) {
-        if (!begin(measurement))
-            end(measurement, 0);
+        if (!start_measurement(measurement))
+            end_measurement(measurement, 0);
         return;
     }
     struct daemon *daemon = measurement->process->session->daemon;
@@ -108,10 +108,10 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
     if (cost >= daemon->gpus[measurement->gpu].total_bytes)
         cost = 0;
     context_cost_keep(daemon, measurement->gpu, cost);
-    end(measurement, cost);
+    end_measurement(measurement, cost);
 }
 
-static bool begin(struct context_measurement *measurement)
+static bool start_measurement(struct context_measurement *measurement)
 {
     look_at_slot(measurement, &measurement->slot_before, &measurement->granted_before);
     measurement->look =
@@ -135,7 +135,7 @@ bool context_cost_measure(struct process *process, unsigned policy_gpu,
     };
     if (sd_event_add_time_relative(daemon->loop, &measurement->timeout, CLOCK_MONOTONIC, TIMEOUT_USEC, 1000,
                                    on_timeout, measurement) < 0 ||
-        !begin(measurement)) {
+        !start_measurement(measurement)) {
         sd_event_source_disable_unref(measurement->timeout);
         free(measurement);
         return false;

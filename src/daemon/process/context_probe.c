@@ -105,7 +105,7 @@ static bool is_rdma_out_of_reach(CUdevice device)
            DRIVER(cuMemSetAccess)(address, REACHED_BYTES, &access, 1) != CUDA_SUCCESS;
 }
 
-static void tell(const struct told *told)
+static void write_answer(const struct told *told)
 {
     if (write(STDOUT_FILENO, told, sizeof(*told)) != sizeof(*told))
         exit(1);
@@ -130,19 +130,19 @@ int context_probe_run(const char *uuid, bool is_simulated)
     must("cuDeviceGet", DRIVER(cuDeviceGet)(&device, 0));
     must("cuDeviceTotalMem", DRIVER(cuDeviceTotalMem_v2)(&total_bytes, device));
     struct told told = {.cuda_bytes = total_bytes, .traits = traits_of(device)};
-    tell(&told);
+    write_answer(&told);
     must("cuDevicePrimaryCtxRetain", DRIVER(cuDevicePrimaryCtxRetain)(&context, device));
     must("cuCtxSetCurrent", DRIVER(cuCtxSetCurrent)(context));
     must("cuCtxSynchronize", DRIVER(cuCtxSynchronize)());
     must("cuMemGetInfo", DRIVER(cuMemGetInfo_v2)(&free_bytes, &total_bytes));
     told.cuda_bytes = total_bytes;
-    tell(&told);
+    write_answer(&told);
     if (read(STDIN_FILENO, &byte, 1) != 0)
         return 1;
     /* The daemon has seen what the context takes, so memory may be made now. */
     if (!(told.traits & GPU_TRAIT_BIT(GPU_NO_VMM)) && is_rdma_out_of_reach(device))
         told.traits |= GPU_TRAIT_BIT(GPU_NO_RDMA_ACCESS);
-    tell(&told);
+    write_answer(&told);
     return 0;
 }
 
@@ -254,7 +254,7 @@ static void on_looked(void *argument, const struct nvml_sample *sample)
 }
 
 /* What NVML shows of a GPU and of a process on it; not `ok` if NVML does not answer in time. */
-static struct seen look(struct daemon *daemon, unsigned gpu, pid_t pid)
+static struct seen look_at_gpu(struct daemon *daemon, unsigned gpu, pid_t pid)
 {
     struct seen seen = {.pid = pid};
     struct gpu_look *under_way = gpu_look(daemon, gpu, on_looked, &seen);
@@ -289,14 +289,14 @@ static void learn_size(struct daemon *daemon, const struct probe *probe)
 static void learn_cost(struct daemon *daemon, struct probe *probe)
 {
     const struct gpu *card = &daemon->gpus[probe->gpu];
-    struct seen seen = look(daemon, probe->gpu, probe->pid);
+    struct seen seen = look_at_gpu(daemon, probe->gpu, probe->pid);
     uint64_t risen = seen.device_bytes > probe->before_bytes ? seen.device_bytes - probe->before_bytes : 0;
     bool is_listed = seen.process_bytes != 0;
     end_probe(daemon, probe);
     if (!seen.ok || (!is_listed && !risen))
         return;
     if (!is_listed) {
-        struct seen after = look(daemon, probe->gpu, 0);
+        struct seen after = look_at_gpu(daemon, probe->gpu, 0);
         if (!after.ok || after.device_bytes != probe->before_bytes)
             return; /* something else changed it */
         log_info("NVML has no figure for a process on GPU %s; what a context costs is what the whole GPU's "

@@ -30,7 +30,7 @@ static int64_t drift_of(const struct daemon *daemon, unsigned gpu, uint64_t used
     return (int64_t)(used_bytes - charged);
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct daemon *daemon = context;
     for (unsigned i = 0; change->kind == CHANGE_GPUS_SAMPLED && i < daemon->gpu_count; i++)
@@ -74,7 +74,7 @@ int drift_start(struct daemon *daemon, struct error *error)
     struct drift *drift = daemon->drift = calloc(1, sizeof(*drift));
     if (!drift)
         return error_set_errno(error, ENOMEM, "cannot watch what cards show as used");
-    drift->observer = (struct observer){.take = take, .context = daemon};
+    drift->observer = (struct observer){.take = on_change, .context = daemon};
     change_observe(daemon, &drift->observer);
     int result = sd_event_add_time_relative(daemon->loop, &drift->timer, CLOCK_MONOTONIC, GLANCE_USEC, 10000,
                                             on_timer, daemon);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "base/saturating.h"
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/gpu/sampler.h"
@@ -18,12 +19,6 @@
 /* How many dead processes of one session are remembered; each is forgotten with the next sample that does not show it.
  * Further ones are not looked for. */
 #define ORPHANS_MAX 4096
-
-static uint64_t add(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
 
 void driver_line_hold(struct process *process, bool is_held)
 {
@@ -42,7 +37,7 @@ static struct driver_part *parts_of(struct process *process)
 }
 
 /* Note the state of all slots. */
-static void begin(struct daemon *daemon)
+static void note_slots(struct daemon *daemon)
 {
     driver_left_begin(daemon);
     for (struct session *session = daemon->sessions; session; session = session->next) {
@@ -103,8 +98,8 @@ static bool make_table(const struct gpu *card, struct table *table)
     for (unsigned i = 0; i < card->process_count; i++) {
         struct row *last = table->count ? &table->rows[table->count - 1] : NULL;
         if (last && last->pid == table->rows[i].pid) {
-            last->shown_bytes = add(last->shown_bytes, table->rows[i].shown_bytes);
-            last->dead_bytes = add(last->dead_bytes, table->rows[i].dead_bytes);
+            last->shown_bytes = saturating_add(last->shown_bytes, table->rows[i].shown_bytes);
+            last->dead_bytes = saturating_add(last->dead_bytes, table->rows[i].dead_bytes);
             last->is_unknown |= table->rows[i].is_unknown;
         } else {
             table->rows[table->count++] = table->rows[i];
@@ -128,9 +123,9 @@ static bool add_charged(const struct process *process, unsigned policy_gpu, stru
         ledger_slot_sample(process->session->ledger.usage, process->slot, policy_gpu);
     bool rested = part->looked && ledger_slot_rested(&part->before, &after);
     if (row) {
-        row->charged_bytes = add(row->charged_bytes, after.bytes - after.hidden_bytes);
-        row->most_bytes =
-            add(row->most_bytes, part->looked ? ledger_slot_most(&part->before, &after) : UINT64_MAX);
+        row->charged_bytes = saturating_add(row->charged_bytes, after.bytes - after.hidden_bytes);
+        row->most_bytes = saturating_add(row->most_bytes,
+                                         part->looked ? ledger_slot_most(&part->before, &after) : UINT64_MAX);
         row->is_attached = true;
         row->has_moved |= !rested;
     }
@@ -161,7 +156,7 @@ static void add_joint(const struct session *session, unsigned policy_gpu, uint32
         struct row *row = slots[i] < LEDGER_SLOTS ? rows[slots[i]] : NULL;
         if (row)
             row->most_bytes =
-                add(row->most_bytes, ledger_joint_bytes(session->ledger.usage, joint, policy_gpu));
+                saturating_add(row->most_bytes, ledger_joint_bytes(session->ledger.usage, joint, policy_gpu));
         if (!row || row->shown_bytes <= row->charged_bytes)
             continue;
         uint64_t more = row->shown_bytes - row->charged_bytes;
@@ -175,19 +170,20 @@ static void add_joint(const struct session *session, unsigned policy_gpu, uint32
 static bool add_all_joint(const struct session *session, unsigned policy_gpu, const struct table *table)
 {
     struct row *rows[LEDGER_SLOTS];
-    uint32_t end = ledger_joint_end(session->ledger.usage);
-    if (end)
+    uint32_t publish_sums = ledger_joint_end(session->ledger.usage);
+    if (publish_sums)
         rows_by_slot(session, table, rows);
     bool rested =
         session->gpus[policy_gpu].joint_before == ledger_joint_stamp(session->ledger.usage, policy_gpu);
-    for (uint32_t joint = 0; rested && joint < end; joint++)
+    for (uint32_t joint = 0; rested && joint < publish_sums; joint++)
         add_joint(session, policy_gpu, joint, rows);
     for (const struct process *process = session->processes; process && !rested; process = process->next) {
         struct row *row = find_row(table, process->pid);
         if (!row)
             continue;
         row->has_moved = true;
-        row->most_bytes = add(row->most_bytes, ledger_joint_total_bytes(session->ledger.usage, policy_gpu));
+        row->most_bytes =
+            saturating_add(row->most_bytes, ledger_joint_total_bytes(session->ledger.usage, policy_gpu));
     }
     return rested;
 }
@@ -308,7 +304,8 @@ static bool take_left(struct daemon *daemon, unsigned gpu, const struct table *t
 {
     uint64_t shown_bytes = 0;
     for (size_t i = 0; i < table->count; i++) {
-        shown_bytes = add(shown_bytes, add(table->rows[i].shown_bytes, table->rows[i].dead_bytes));
+        shown_bytes = saturating_add(shown_bytes,
+                                     saturating_add(table->rows[i].shown_bytes, table->rows[i].dead_bytes));
         if (!is_known(&table->rows[i])) {
             driver_left_forget(daemon, gpu);
             return false;
@@ -362,7 +359,7 @@ static void drop_orphan(struct session *session, struct orphan *orphan)
 }
 
 /* Forget the dead processes that NVML no longer shows, and publish the sums. */
-static void end(struct daemon *daemon)
+static void publish_sums(struct daemon *daemon)
 {
     for (struct session *session = daemon->sessions; session; session = session->next) {
         for (struct orphan *at = LIST_FIRST(&session->orphans), *next; at; at = next) {
@@ -389,7 +386,7 @@ static uint64_t sum_of_processes(const struct session *session, unsigned policy_
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)
-        sum = add(sum, driver_line_process_bytes(process, policy_gpu));
+        sum = saturating_add(sum, driver_line_process_bytes(process, policy_gpu));
     return sum;
 }
 
@@ -397,7 +394,7 @@ static uint64_t sum_of_shown(const struct session *session, unsigned policy_gpu)
 {
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)
-        sum = add(sum, process->driver_parts ? process->driver_parts[policy_gpu].shown_bytes : 0);
+        sum = saturating_add(sum, process->driver_parts ? process->driver_parts[policy_gpu].shown_bytes : 0);
     return sum;
 }
 
@@ -406,7 +403,7 @@ static uint64_t sum_of_orphans(const struct session *session, unsigned policy_gp
     uint64_t sum = 0;
     const struct orphan *orphan;
     LIST_FOREACH (orphan, &session->orphans, next)
-        sum = add(sum, orphan->bytes[policy_gpu]);
+        sum = saturating_add(sum, orphan->bytes[policy_gpu]);
     return sum;
 }
 
@@ -452,17 +449,17 @@ static void take_sample(struct daemon *daemon)
     bool any_moved = false;
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         any_moved |= take_gpu(daemon, i);
-    end(daemon);
+    publish_sums(daemon);
     if (any_moved)
         gpu_sample_again(daemon);
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct driver_line *line = context;
     switch (change->kind) {
     case CHANGE_SAMPLE_BEGINS:
-        begin(line->daemon);
+        note_slots(line->daemon);
         break;
     case CHANGE_GPUS_SAMPLED:
         take_sample(line->daemon);
@@ -486,7 +483,7 @@ int driver_line_start(struct daemon *daemon, struct error *error)
     if (!line)
         return error_set_errno(error, ENOMEM, "cannot watch what the driver holds");
     line->daemon = daemon;
-    line->observer = (struct observer){.take = take, .context = line};
+    line->observer = (struct observer){.take = on_change, .context = line};
     change_observe(daemon, &line->observer);
     daemon->driver_line = line;
     return 0;

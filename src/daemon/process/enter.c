@@ -235,7 +235,8 @@ static int take_slot(struct entry *entry, struct process **process)
 
 /* --- The verdicts ---------------------------------------------------------------------------------- */
 
-static struct entry begin(struct daemon *daemon, const struct enter_request *request, struct refusal *refusal)
+static struct entry start_entry(struct daemon *daemon, const struct enter_request *request,
+                                struct refusal *refusal)
 {
     *refusal = (struct refusal){.is_quiet = false};
     return (struct entry){.daemon = daemon,
@@ -285,7 +286,7 @@ static int enter(struct entry *entry, uint16_t *version, struct process **proces
 int enter_session(struct daemon *daemon, const struct enter_request *request, uint16_t *version,
                   struct process **process, struct refusal *refusal)
 {
-    struct entry entry = begin(daemon, request, refusal);
+    struct entry entry = start_entry(daemon, request, refusal);
     int result = enter(&entry, version, process);
     if (entry.pidfd >= 0)
         close(entry.pidfd);
@@ -295,7 +296,7 @@ int enter_session(struct daemon *daemon, const struct enter_request *request, ui
 int enter_as_agent(struct daemon *daemon, const struct enter_request *request, uint16_t *version,
                    struct process **process, struct refusal *refusal)
 {
-    struct entry entry = begin(daemon, request, refusal);
+    struct entry entry = start_entry(daemon, request, refusal);
     int result = identify(&entry);
     if (result == 0)
         result = name_session(&entry);

@@ -226,7 +226,7 @@ struct survey_job {
     enum ledgers_mapped mapped;
 };
 
-static void look(struct worker_job *first, void *context)
+static void look_in_maps(struct worker_job *first, void *context)
 {
     for (struct worker_job *at = first; at; at = at->next) {
         struct survey_job *job = (struct survey_job *)at;
@@ -309,7 +309,7 @@ int reaper_start(struct daemon *daemon, struct error *error)
     if (!survey)
         return error_set_errno(error, ENOMEM, "cannot look at processes now and then");
     survey->daemon = daemon;
-    int result = worker_start(&survey->worker, daemon->loop, "gpusliced-maps", look, NULL, error);
+    int result = worker_start(&survey->worker, daemon->loop, "gpusliced-maps", look_in_maps, NULL, error);
     if (result < 0) {
         free(survey);
         return result;

@@ -69,7 +69,7 @@ static int on_patience_over(sd_event_source *source, uint64_t usec, void *userda
 }
 
 /* Let no process in from now on; the caller has to signal those that are in. */
-static int begin(struct session *session, release_done done, void *argument, struct error *error)
+static int start_release(struct session *session, release_done done, void *argument, struct error *error)
 {
     struct release *release = calloc(1, sizeof(*release));
     int result = release ? sd_event_add_time_relative(session->daemon->loop, &release->timer, CLOCK_MONOTONIC,
@@ -91,7 +91,7 @@ int release_begin(struct session *session, uid_t uid, release_done done, void *a
 {
     if (session->release)
         return busy(session, "they are being ended already", error);
-    int result = begin(session, done, argument, error);
+    int result = start_release(session, done, argument, error);
     if (result < 0)
         return result;
     change_publish(session->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
@@ -105,7 +105,7 @@ void release_end_processes(struct session *session, const char *why)
     struct error error;
     if (!session->processes || session->release)
         return;
-    if (begin(session, NULL, NULL, &error) < 0) {
+    if (start_release(session, NULL, NULL, &error) < 0) {
         log_error("session %s: %s, and its processes run on: %s", session->id, why, error.message);
         return;
     }
@@ -136,7 +136,7 @@ int release_go_on(struct daemon *daemon, struct error *error)
 
 /* --- The end --------------------------------------------------------------------------------------- */
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct release *release = change->session ? change->session->release : NULL;
     struct error error;
@@ -160,7 +160,7 @@ int release_start(struct daemon *daemon, struct error *error)
     daemon->release_observer = calloc(1, sizeof(*daemon->release_observer));
     if (!daemon->release_observer)
         return error_set_errno(error, ENOMEM, "cannot watch for the ends of sessions");
-    *daemon->release_observer = (struct observer){.take = take};
+    *daemon->release_observer = (struct observer){.take = on_change};
     change_observe(daemon, daemon->release_observer);
     return 0;
 }

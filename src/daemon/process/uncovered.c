@@ -83,7 +83,7 @@ static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
 
 /* --- Reporting and ending one ---------------------------------------------------------------------- */
 
-static void tell(struct uncovered *uncovered, struct outsider *outsider)
+static void report_outsider(struct uncovered *uncovered, struct outsider *outsider)
 {
     outsider->is_told = true;
     change_publish(uncovered->daemon,
@@ -115,14 +115,14 @@ static void send(struct uncovered *uncovered, const struct outsider *outsider, i
                    number == SIGTERM ? "SIGTERM" : "SIGKILL", outsider->bytes);
 }
 
-static void act(struct uncovered *uncovered, struct outsider *outsider)
+static void handle_outsider(struct uncovered *uncovered, struct outsider *outsider)
 {
     const struct config_daemon *config = &uncovered->daemon->config.daemon;
     uint64_t now = daemon_now_usec();
     if (now - outsider->seen_usec < SETTLE_USEC)
         return;
     if (!outsider->is_told)
-        tell(uncovered, outsider);
+        report_outsider(uncovered, outsider);
     if (!config->stop_uncovered || (outsider->uid == 0 && !config->stop_uncovered_root))
         return;
     if (!outsider->term_usec) {
@@ -136,7 +136,7 @@ static void act(struct uncovered *uncovered, struct outsider *outsider)
 
 /* --- In the loop ----------------------------------------------------------------------------------- */
 
-static void look(struct uncovered *uncovered)
+static void look_for_outsiders(struct uncovered *uncovered)
 {
     const struct daemon *daemon = uncovered->daemon;
     struct outsider *at;
@@ -163,7 +163,7 @@ static void look(struct uncovered *uncovered)
     for (struct outsider *next, *one = LIST_FIRST(&uncovered->outsiders); one; one = next) {
         next = LIST_NEXT(one, next);
         if (one->bytes) {
-            act(uncovered, one);
+            handle_outsider(uncovered, one);
         } else if (are_all_known || !lives(one)) {
             /* It has gone, has freed its memory, or is in a session now. */
             LIST_REMOVE(one, next);
@@ -172,10 +172,10 @@ static void look(struct uncovered *uncovered)
     }
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     if (change->kind == CHANGE_GPUS_SAMPLED)
-        look(context);
+        look_for_outsiders(context);
 }
 
 int uncovered_start(struct daemon *daemon, struct error *error)
@@ -187,7 +187,7 @@ int uncovered_start(struct daemon *daemon, struct error *error)
         return error_set_errno(error, ENOMEM, "cannot look for programs outside of sessions");
     uncovered->daemon = daemon;
     LIST_INIT(&uncovered->outsiders);
-    uncovered->observer = (struct observer){.take = take, .context = uncovered};
+    uncovered->observer = (struct observer){.take = on_change, .context = uncovered};
     change_observe(daemon, &uncovered->observer);
     daemon->uncovered = uncovered;
     return 0;

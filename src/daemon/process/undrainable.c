@@ -9,7 +9,7 @@
 
 #define SECOND_USEC UINT64_C(1000000)
 
-static void look(struct daemon *daemon)
+static void end_undrainable(struct daemon *daemon)
 {
     uint64_t bound = daemon->config.scheduler.stop_undrainable_seconds, now = daemon_now_usec();
     for (struct session *session = daemon->sessions; bound && session; session = session->next)
@@ -19,14 +19,14 @@ static void look(struct daemon *daemon)
 }
 
 /* Work that has drained at last is as any other. */
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     if (change->kind == CHANGE_LEASE_UNDRAINED && !change->session->undrained_usec)
         change->session->undrained_usec = daemon_now_usec();
     else if (change->kind == CHANGE_LEASE_DRAINED)
         change->session->undrained_usec = 0;
     else if (change->kind == CHANGE_GPUS_SAMPLED)
-        look(context);
+        end_undrainable(context);
 }
 
 int undrainable_start(struct daemon *daemon, struct error *error)
@@ -34,7 +34,7 @@ int undrainable_start(struct daemon *daemon, struct error *error)
     daemon->undrainable = calloc(1, sizeof(*daemon->undrainable));
     if (!daemon->undrainable)
         return error_set_errno(error, ENOMEM, "cannot watch for work that does not drain");
-    *daemon->undrainable = (struct observer){.take = take, .context = daemon};
+    *daemon->undrainable = (struct observer){.take = on_change, .context = daemon};
     change_observe(daemon, daemon->undrainable);
     return 0;
 }

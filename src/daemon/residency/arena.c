@@ -15,7 +15,7 @@
 #include "base/pci.h"
 #include "base/units.h"
 #include "daemon/gpu/nvml.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/loop/worker.h"
@@ -235,7 +235,7 @@ static void make(struct arena_work *work)
     job->fd = make_chunk(job);
 }
 
-static void look(struct arena_work *work)
+static void look_for_room(struct arena_work *work)
 {
     ((struct look_job *)work)->is_short = room_bytes_now(sysfs_of(work->daemon), false) == 0;
 }
@@ -301,7 +301,7 @@ static void on_done(struct worker_job *worker_job)
     struct arena_job *job = (struct arena_job *)worker_job;
     job->made(job->argument, job->fd, job->bytes, job->why);
     if (job->fd >= 0)
-        closer_close(job->work.daemon, job->fd); /* if no process has it, its pages are freed */
+        connection_closer_close(job->work.daemon, job->fd); /* if no process has it, its pages are freed */
     free(job);
 }
 
@@ -350,8 +350,8 @@ bool arena_look(struct daemon *daemon, arena_looked *looked)
     struct look_job *job = calloc(1, sizeof(*job));
     if (!job)
         return false;
-    *job =
-        (struct look_job){.work = {.job.done = on_looked, .run = look, .daemon = daemon}, .looked = looked};
+    *job = (struct look_job){.work = {.job.done = on_looked, .run = look_for_room, .daemon = daemon},
+                             .looked = looked};
     worker_submit(daemon->arena, &job->work.job);
     return true;
 }

@@ -9,8 +9,8 @@
 #include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/deferred.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/soon.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/stays.h"
 #include "daemon/session/process.h"
@@ -85,7 +85,7 @@ static void on_soon(void *context)
     moves_decide_rested(context);
 }
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     (void)context;
     struct session *session = change->session;
@@ -278,13 +278,13 @@ int moves_start(struct daemon *daemon, struct error *error)
         return error_set_errno(error, ENOMEM, "cannot move memory");
     moves->daemon = daemon;
     moves->bytes_per_second = FIRST_BYTES_PER_SECOND;
-    moves->observer = (struct observer){.take = take, .context = moves};
-    int result = soon_new(daemon->loop, on_soon, moves, &moves->soon);
+    moves->observer = (struct observer){.take = on_change, .context = moves};
+    int result = deferred_new(daemon->loop, on_soon, moves, &moves->soon);
     if (result >= 0)
         result = sd_event_add_time_relative(daemon->loop, &moves->timer, CLOCK_MONOTONIC, MOVES_TICK_USEC, 1,
                                             on_timer, moves);
     if (result < 0) {
-        soon_free(moves->soon);
+        deferred_free(moves->soon);
         free(moves);
         return error_set_errno(error, -result, "cannot move memory");
     }
@@ -300,7 +300,7 @@ void moves_stop(struct daemon *daemon)
         return;
     change_observe_no_more(daemon, &daemon->moves->observer);
     sd_event_source_disable_unref(daemon->moves->timer);
-    soon_free(daemon->moves->soon);
+    deferred_free(daemon->moves->soon);
     moves_checkpoint_stop(daemon);
     moves_forget_chunks(daemon);
     free(daemon->moves);

@@ -239,7 +239,7 @@ static void tell_all(struct session *session, enum checkpoint_step step)
 }
 
 /* Have all processes leave or come back, as the session should. */
-static void begin(struct session *session)
+static void start_move(struct session *session)
 {
     struct checkpoint *checkpoint = session->checkpoint;
     bool is_out = session->is_suspended;
@@ -295,7 +295,7 @@ static void give_up(struct session *session)
     tell_failure(session, checkpoint->is_out);
     set_standing(session, !checkpoint->is_out, checkpoint->is_out);
     if (checkpoint->is_out)
-        begin(session);
+        start_move(session);
     else
         checkpoint->state = MOVE_AWAY;
 }
@@ -308,7 +308,7 @@ static void settle(struct session *session, bool has_failed)
         return;
     if (checkpoint->is_out != session->is_suspended) {
         checkpoint->failure[0] = '\0';
-        begin(session);
+        start_move(session);
     } else if (has_failed) {
         give_up(session);
     } else if (checkpoint->step == STEP_LOCK) {
@@ -374,7 +374,7 @@ static void on_noted(void *argument, int result, const char *message)
         struct checkpoint *checkpoint = session->checkpoint;
         checkpoint->is_noted_first = false;
         if (result == 0) {
-            begin(session);
+            start_move(session);
         } else {
             snprintf(checkpoint->failure, sizeof(checkpoint->failure), "this could not be stored: %s",
                      message);
@@ -460,7 +460,7 @@ int moves_go_on(struct daemon *daemon, struct error *error)
     int result = 0;
     for (struct session *session = daemon->sessions; session && result == 0; session = session->next)
         if (session->is_checkpointing && (result = prepare(session, error)) == 0)
-            begin(session);
+            start_move(session);
     return result;
 }
 

@@ -4,7 +4,7 @@
 
 #include "daemon/agents/agents.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/soon.h"
+#include "daemon/loop/deferred.h"
 #include "daemon/residency/moves_state.h"
 #include "daemon/residency/moves_view.h"
 #include "daemon/session/process.h"
@@ -308,5 +308,5 @@ void moves_decide_soon(struct moves *moves)
     if (daemon_now_usec() < moves->rests_until_usec)
         moves_look_again(moves, moves->rests_until_usec);
     else
-        soon_wake(moves->soon);
+        deferred_wake(moves->soon);
 }

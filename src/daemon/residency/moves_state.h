@@ -140,7 +140,7 @@ struct moves {
     uint64_t bytes_per_second; /* how fast moves are, smoothed */
     uint64_t turn_ns;          /* 0: chosen by how long moving takes */
     uint64_t decided_usec;     /* when it was last decided who comes */
-    struct soon *soon;         /* runs moves_decide_rested() */
+    struct deferred *soon;     /* runs moves_decide_rested() */
     uint64_t rests_until_usec; /* not decided again before */
     enum anti_thrash anti_thrash;
     bool is_making_ahead;                     /* a chunk is being made that nothing waits for */

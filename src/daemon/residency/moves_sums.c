@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/saturating.h"
 #include "base/units.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/residency/arena.h"
@@ -29,16 +30,11 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t add(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
 uint64_t moves_most_bytes(const struct session *session, unsigned policy_gpu)
 {
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
-    return add(larger(gpu->limit_bytes, gpu->shown_bytes), add(gpu->driver_bytes, gpu->orphan_bytes));
+    return saturating_add(larger(gpu->limit_bytes, gpu->shown_bytes),
+                          saturating_add(gpu->driver_bytes, gpu->orphan_bytes));
 }
 
 uint64_t moves_there_at_most(const struct session *session, unsigned policy_gpu)
@@ -53,7 +49,7 @@ uint64_t moves_most_of_process(const struct session *session)
     for (unsigned i = 0; i < session->gpu_count; i++) {
         const struct session_gpu *gpu = &session->gpus[i];
         uint64_t card = gpu->gpu >= 0 ? session->daemon->gpus[gpu->gpu].total_bytes : 0;
-        sum = add(sum, larger(gpu->limit_bytes, card));
+        sum = saturating_add(sum, larger(gpu->limit_bytes, card));
     }
     return sum < MOVES_BYTES_MOST ? sum : MOVES_BYTES_MOST;
 }
@@ -63,7 +59,8 @@ uint64_t moves_sum_of(const struct session *session, size_t offset)
     uint64_t sum = 0;
     for (const struct process *process = session->processes; process; process = process->next)
         if (process->move)
-            sum = add(sum, *(const uint64_t *)(const void *)((const char *)&process->move->now + offset));
+            sum = saturating_add(
+                sum, *(const uint64_t *)(const void *)((const char *)&process->move->now + offset));
     return sum;
 }
 
@@ -77,7 +74,7 @@ uint64_t moves_charged_to(const struct process *process)
     const struct session *session = process->session;
     uint64_t sum = 0;
     for (unsigned i = 0; i < session->gpu_count && session->ledger.usage; i++)
-        sum = add(sum, ledger_slot_bytes(session->ledger.usage, process->slot, i));
+        sum = saturating_add(sum, ledger_slot_bytes(session->ledger.usage, process->slot, i));
     return sum;
 }
 
@@ -88,8 +85,9 @@ static uint64_t contexts_of(const struct process *process)
     uint64_t sum = 0;
     for (unsigned i = 0; i < session->gpu_count && session->ledger.usage; i++)
         if (session->gpus[i].gpu >= 0)
-            sum = add(sum, moves_at_most(ledger_slot_bytes(session->ledger.usage, process->slot, i),
-                                         session->daemon->gpus[session->gpus[i].gpu].context_bytes));
+            sum =
+                saturating_add(sum, moves_at_most(ledger_slot_bytes(session->ledger.usage, process->slot, i),
+                                                  session->daemon->gpus[session->gpus[i].gpu].context_bytes));
     return sum;
 }
 
@@ -97,9 +95,9 @@ static uint64_t contexts_of(const struct process *process)
 static void add_untold(const struct process *process, bool is_away, uint64_t bytes[static WIRE_STAYS_COUNT])
 {
     uint64_t contexts = contexts_of(process), charged = moves_charged_to(process);
-    bytes[WIRE_STAYS_CONTEXT] = add(bytes[WIRE_STAYS_CONTEXT], contexts);
+    bytes[WIRE_STAYS_CONTEXT] = saturating_add(bytes[WIRE_STAYS_CONTEXT], contexts);
     if (is_away && charged > contexts)
-        bytes[WIRE_STAYS_UNTOLD] = add(bytes[WIRE_STAYS_UNTOLD], charged - contexts);
+        bytes[WIRE_STAYS_UNTOLD] = saturating_add(bytes[WIRE_STAYS_UNTOLD], charged - contexts);
 }
 
 void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS_COUNT])
@@ -110,7 +108,7 @@ void moves_stays(const struct session *session, uint64_t bytes[static WIRE_STAYS
         if (!has_said(process))
             add_untold(process, is_away, bytes);
         for (unsigned why = 0; has_said(process) && why < WIRE_STAYS_COUNT; why++)
-            bytes[why] = add(bytes[why], process->move->now.stays_bytes[why]);
+            bytes[why] = saturating_add(bytes[why], process->move->now.stays_bytes[why]);
     }
 }
 
@@ -146,13 +144,13 @@ void moves_look(const struct session *session, struct moves_memory *memory)
     bool is_resident = !session->move || session->move->state == MOVE_RESIDENT;
     uint64_t charged = 0, used = 0;
     for (unsigned i = 0; i < session->gpu_count; i++) {
-        charged = add(charged, session_charged(session, i));
-        used = add(used, session_used(session, i));
+        charged = saturating_add(charged, session_charged(session, i));
+        used = saturating_add(used, session_used(session, i));
     }
     *memory = (struct moves_memory){.evicted_bytes = MOVES_SUM(session, evicted_bytes),
                                     .movable_bytes = MOVES_SUM(session, resident_bytes)};
     moves_stays(session, memory->stays_bytes);
-    uint64_t others = add(wire_stays_sum(memory->stays_bytes), memory->evicted_bytes);
+    uint64_t others = saturating_add(wire_stays_sum(memory->stays_bytes), memory->evicted_bytes);
     if (is_resident)
         memory->movable_bytes = charged > others ? charged - others : 0;
     moves_fit(memory, used);
@@ -353,7 +351,7 @@ uint64_t moves_needed_bytes(const struct session *session, unsigned policy_gpu, 
         bytes = moves_at_most(bytes, MOVES_BYTES_MOST);
         if (!(need->attempt & WIRE_NEED_CHARGED))
             left -= moves_at_most(bytes, left);
-        sum = add(sum, bytes + (again ? more_for_attempts(process->move, bytes) : 0));
+        sum = saturating_add(sum, bytes + (again ? more_for_attempts(process->move, bytes) : 0));
     }
     return sum;
 }
@@ -376,7 +374,7 @@ uint64_t moves_charged_ahead(const struct session *session, unsigned policy_gpu)
     for (const struct process *process = session->processes; process; process = process->next) {
         const struct wire_need *need = need_of(process, policy_gpu);
         if (need && need->attempt & WIRE_NEED_CHARGED)
-            sum = add(sum, need->bytes);
+            sum = saturating_add(sum, need->bytes);
     }
     return sum;
 }

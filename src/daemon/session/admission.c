@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/saturating.h"
 #include "daemon/session/request.h"
 
 /* --- One GPU --------------------------------------------------------------------------------------- */
@@ -18,15 +19,9 @@ uint64_t admission_unreserved(uint64_t total_bytes, uint64_t reserved_bytes, uin
                : total_bytes - taken;
 }
 
-static uint64_t add(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
-
 static uint64_t left_on(const struct admission_gpu *gpu)
 {
-    return admission_unreserved(gpu->total_bytes, add(gpu->reserved_bytes, gpu->staying_bytes),
+    return admission_unreserved(gpu->total_bytes, saturating_add(gpu->reserved_bytes, gpu->staying_bytes),
                                 gpu->outside_bytes);
 }
 
@@ -98,7 +93,7 @@ static int check_context(const struct admission_gpu *gpu, struct error *error)
 {
     char context[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], largest[UNITS_BYTES_TEXT],
         staying[UNITS_BYTES_TEXT];
-    if (!gpu->movable_bytes || add(gpu->movable_bytes, gpu->context_bytes) <= left_on(gpu))
+    if (!gpu->movable_bytes || saturating_add(gpu->movable_bytes, gpu->context_bytes) <= left_on(gpu))
         return 0;
     if (!error)
         return -EBUSY;
@@ -393,10 +388,10 @@ static void reserve_for_movable(const struct admission_state *given, struct admi
     state->gpu_count = given->gpu_count;
     memcpy(state->gpus, given->gpus, given->gpu_count * sizeof(*given->gpus));
     for (unsigned i = 0; i < state->gpu_count; i++)
-        state->gpus[i].reserved_bytes =
-            add(state->gpus[i].reserved_bytes, state->gpus[i].movable_bytes > state->gpus[i].paged_bytes
-                                                   ? state->gpus[i].movable_bytes
-                                                   : state->gpus[i].paged_bytes);
+        state->gpus[i].reserved_bytes = saturating_add(
+            state->gpus[i].reserved_bytes, state->gpus[i].movable_bytes > state->gpus[i].paged_bytes
+                                               ? state->gpus[i].movable_bytes
+                                               : state->gpus[i].paged_bytes);
 }
 
 int admission_plan(const struct admission_state *given, const struct allotment *held,
@@ -432,11 +427,11 @@ void admission_promise(struct admission_state *state, const struct allotment *al
         promised->promised_share += allotment->compute.min;
         if (gpu->reserved && allotment->can_move) {
             uint64_t moving = admission_moving_bytes(gpu->limit_bytes, promised->context_bytes);
-            promised->staying_bytes = add(promised->staying_bytes, promised->context_bytes);
+            promised->staying_bytes = saturating_add(promised->staying_bytes, promised->context_bytes);
             uint64_t *most = allotment->may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
             *most = moving > *most ? moving : *most;
         } else if (gpu->reserved) {
-            promised->reserved_bytes = add(promised->reserved_bytes, gpu->limit_bytes);
+            promised->reserved_bytes = saturating_add(promised->reserved_bytes, gpu->limit_bytes);
         }
     }
 }

@@ -307,7 +307,7 @@ const struct session *declared_session(const struct daemon *daemon, size_t at, c
 
 /* --- Start and end --------------------------------------------------------------------------------- */
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     if (change->kind == CHANGE_SETTINGS_READ)
         declared_apply(context);
@@ -318,7 +318,7 @@ int declared_start(struct daemon *daemon, struct error *error)
     daemon->declared = calloc(1, sizeof(*daemon->declared));
     if (!daemon->declared)
         return error_set_errno(error, ENOMEM, "cannot declare sessions");
-    daemon->declared->observer = (struct observer){.take = take, .context = daemon};
+    daemon->declared->observer = (struct observer){.take = on_change, .context = daemon};
     change_observe(daemon, &daemon->declared->observer);
     declared_apply(daemon);
     return 0;

@@ -4,17 +4,12 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "base/saturating.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/gpu/traits.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
-
-static uint64_t add(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
-}
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -27,10 +22,10 @@ uint64_t promises_outside_bytes(const struct daemon *daemon, unsigned gpu)
     uint64_t sum = 0, ticks;
     for (unsigned i = 0; i < card->process_count; i++) {
         const struct nvml_process *process = &card->processes[i];
-        sum = add(sum, process->dead_bytes);
+        sum = saturating_add(sum, process->dead_bytes);
         /* A process in the sample may have died since. */
         if (!process_session_of(daemon, process->pid) && process_start_time(process->pid, &ticks) != -ESRCH)
-            sum = add(sum, process->used_bytes);
+            sum = saturating_add(sum, process->used_bytes);
     }
     return sum;
 }
@@ -47,7 +42,7 @@ static void add_movable(const struct session *session, unsigned policy_gpu, stru
 {
     uint64_t stays = session->daemon->gpus[session->gpus[policy_gpu].gpu].context_bytes;
     uint64_t limit = session_on_card(session, policy_gpu);
-    promised->staying_bytes = add(promised->staying_bytes, stays < limit ? stays : limit);
+    promised->staying_bytes = saturating_add(promised->staying_bytes, stays < limit ? stays : limit);
     uint64_t *most = session->may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
     *most = larger(*most, admission_moving_bytes(limit, stays));
 }
@@ -63,7 +58,7 @@ void promises_add(const struct session *session, struct admission_state *state)
         if (gpu->reserved && session_can_move(session))
             add_movable(session, i, promised);
         else if (gpu->reserved)
-            promised->reserved_bytes = add(promised->reserved_bytes, gpu->limit_bytes);
+            promised->reserved_bytes = saturating_add(promised->reserved_bytes, gpu->limit_bytes);
     }
 }
 
@@ -110,13 +105,13 @@ void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const st
             continue;
         others->sessions++;
         if (at->state == SESSION_QUEUED) {
-            others->memory_bytes = add(others->memory_bytes, at->queued_bytes);
+            others->memory_bytes = saturating_add(others->memory_bytes, at->queued_bytes);
             for (unsigned i = 0; i < daemon->gpu_count; i++) /* it may be admitted on any of them */
                 others->gpus[i].compute += at->compute.max;
             continue;
         }
         for (unsigned i = 0; i < at->gpu_count; i++) {
-            others->memory_bytes = add(others->memory_bytes, at->gpus[i].limit_bytes);
+            others->memory_bytes = saturating_add(others->memory_bytes, at->gpus[i].limit_bytes);
             if (at->gpus[i].gpu >= 0)
                 others->gpus[at->gpus[i].gpu].compute += at->compute.max;
         }
@@ -147,8 +142,8 @@ uint64_t promises_reserved_bytes(const struct daemon *daemon, unsigned gpu)
             if (session_can_move(at))
                 add_movable(at, i, &promised);
             else
-                promised.reserved_bytes = add(promised.reserved_bytes, at->gpus[i].limit_bytes);
+                promised.reserved_bytes = saturating_add(promised.reserved_bytes, at->gpus[i].limit_bytes);
         }
-    return add(add(promised.reserved_bytes, promised.staying_bytes),
-               larger(promised.movable_bytes, promised.paged_bytes));
+    return saturating_add(saturating_add(promised.reserved_bytes, promised.staying_bytes),
+                          larger(promised.movable_bytes, promised.paged_bytes));
 }

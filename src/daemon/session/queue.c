@@ -7,8 +7,8 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/loop/deferred.h"
 #include "daemon/loop/log.h"
-#include "daemon/loop/soon.h"
 #include "daemon/session/promises.h"
 #include "daemon/session/queue_users.h"
 #include "daemon/session/request.h"
@@ -37,7 +37,7 @@ struct queue {
     TAILQ_HEAD(, queued) line;
     struct queue_users users;
     bool positions_are_known;
-    struct soon *advance;
+    struct deferred *advance;
 };
 
 /* --- Places ---------------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ int queue_join(struct session *session, const struct session_request *request, s
     TAILQ_INSERT_TAIL(&daemon->queue->line, queued, next);
     daemon->queue->positions_are_known = false;
     /* It may be small enough to pass those that wait. */
-    soon_wake(daemon->queue->advance);
+    deferred_wake(daemon->queue->advance);
     return 0;
 }
 
@@ -314,7 +314,7 @@ static void walk_line(struct daemon *daemon)
         leave(queue, at);
         admit(session, &admission.allotment);
         if (++admitted == ADMITTED_AT_ONCE) {
-            soon_wake(queue->advance);
+            deferred_wake(queue->advance);
             return;
         }
     }
@@ -328,14 +328,14 @@ static void on_advance(void *context)
 }
 
 /* When something may have become free, walk the queue later in the loop. */
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct queue *queue = context;
     bool may_free = change->kind == CHANGE_SESSION_GONE || change->kind == CHANGE_SESSION_CHANGED ||
                     change->kind == CHANGE_GPUS_SAMPLED;
     if (!may_free || TAILQ_EMPTY(&queue->line))
         return;
-    soon_wake(queue->advance);
+    deferred_wake(queue->advance);
     if (change->kind != CHANGE_SESSION_GONE || change->session->state != SESSION_QUEUED)
         return;
     if (change->session->queued)
@@ -347,13 +347,13 @@ static void take(void *context, const struct change *change)
 int queue_start(struct daemon *daemon, struct error *error)
 {
     struct queue *queue = calloc(1, sizeof(*queue));
-    int result = queue ? soon_new(daemon->loop, on_advance, daemon, &queue->advance) : -ENOMEM;
+    int result = queue ? deferred_new(daemon->loop, on_advance, daemon, &queue->advance) : -ENOMEM;
     if (result < 0) {
         free(queue);
         return error_set_errno(error, -result, "cannot make the queue");
     }
     TAILQ_INIT(&queue->line);
-    queue->observer = (struct observer){.take = take, .context = queue};
+    queue->observer = (struct observer){.take = on_change, .context = queue};
     change_observe(daemon, &queue->observer);
     daemon->queue = queue;
     return 0;
@@ -367,7 +367,7 @@ void queue_stop(struct daemon *daemon)
     while (!TAILQ_EMPTY(&queue->line))
         session_end(TAILQ_FIRST(&queue->line)->session, "its daemon ends while it waits");
     change_observe_no_more(daemon, &queue->observer);
-    soon_free(queue->advance);
+    deferred_free(queue->advance);
     free(queue);
     daemon->queue = NULL;
 }

@@ -176,7 +176,7 @@ void session_drop_idle_ledger(struct session *session)
 /* --- Making ---------------------------------------------------------------------------------------- */
 
 /* The time of an admitted session starts now. */
-static int begin(struct session *session, struct error *error)
+static int start_session(struct session *session, struct error *error)
 {
     if (session->ttl_seconds)
         session->expires_at_ms = clock_machine_ms() + (int64_t)session->ttl_seconds * 1000;
@@ -274,7 +274,7 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session->runner = (struct session_runner){
         .pid = request->run_pid, .start_ticks = request->run_start_ticks, .pidfd = -1};
     session_link(daemon, session);
-    int result = admission->waits ? 0 : begin(session, error);
+    int result = admission->waits ? 0 : start_session(session, error);
     if (result == 0 && request->run_pid) {
         result = watch_runner(session, request->run_pidfd, error);
         if (result == 0)
@@ -290,7 +290,7 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
 
 int session_activate(struct session *session, struct error *error)
 {
-    int result = begin(session, error);
+    int result = start_session(session, error);
     if (result < 0)
         return result;
     session->state = SESSION_ACTIVE;

@@ -112,7 +112,7 @@ static int check_is_found(sqlite3 *database)
     return has_moved ? SQLITE_READONLY_DBMOVED : SQLITE_OK;
 }
 
-static int begin(sqlite3 *database)
+static int begin_transaction(sqlite3 *database)
 {
     int result = check_is_found(database);
     return result == SQLITE_OK ? sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL) : result;
@@ -120,7 +120,7 @@ static int begin(sqlite3 *database)
 
 static int run_transaction(sqlite3 *database, const struct store_job *job)
 {
-    int result = begin(database);
+    int result = begin_transaction(database);
     if (result == SQLITE_OK)
         result = execute_job(database, job);
     if (result == SQLITE_OK)
@@ -162,7 +162,7 @@ static void run_jobs(struct worker_job *first, void *context)
 {
     struct store *store = context;
     sqlite3 *database = store->database;
-    int result = begin(database);
+    int result = begin_transaction(database);
     for (struct worker_job *job = first; job && result == SQLITE_OK; job = job->next)
         result = execute_job(database, (struct store_job *)job);
     if (result == SQLITE_OK)
@@ -393,7 +393,7 @@ static void put_context_cost(struct daemon *daemon, const struct gpu *gpu)
 
 /* --- Following the core ---------------------------------------------------------------------------- */
 
-static void take(void *context, const struct change *change)
+static void on_change(void *context, const struct change *change)
 {
     struct store *store = context;
     switch (change->kind) {
@@ -472,7 +472,7 @@ int store_open(struct daemon *daemon, struct error *error)
         free(store);
         return result;
     }
-    store->observer = (struct observer){.take = take, .await = await, .context = store};
+    store->observer = (struct observer){.take = on_change, .await = await, .context = store};
     change_observe(daemon, &store->observer);
     daemon->store = store;
     return 0;

@@ -94,7 +94,7 @@ enum { HOLDERS = 40 };
 #define ROOM_BYTES (2 * GIB)
 #define END_S 25 /* for the last look, and for all of them to end */
 
-static void look(unsigned contexts)
+static void time_calls(unsigned contexts)
 {
     static double lists[TIMES / 10], memories[TIMES / 10];
     char name[64];
@@ -121,12 +121,12 @@ void check_nvml_latency(const struct check *check)
     static struct part holders[HOLDERS];
     unsigned count = 0;
     open_context();
-    look(1);
+    time_calls(1);
     while (count < HOLDERS - 1 && nvml_free_bytes() > scaled(ROOM_BYTES, 64 * MIB) && has_time(END_S)) {
         part_start(&holders[count], PART_OUTSIDE, "hold", "4096");
         part_hear(&holders[count++]);
         if (count + 1 == 10 || count + 1 == HOLDERS)
-            look(count + 1);
+            time_calls(count + 1);
     }
     figure("contexts", count + 1, "count");
     while (count > 0)

@@ -133,7 +133,7 @@ static void fill(struct movable *movable)
 }
 
 /* Check that the memory has what was filled in, by the device's sum and byte for byte. */
-static void look(struct movable *movable)
+static void check_bytes(struct movable *movable)
 {
     part_say(&movable->part, "sum");
     if (strcmp(part_hear(&movable->part), movable->sum) != 0)
@@ -249,7 +249,7 @@ static void move_there_and_back(uint64_t bytes)
             fill(&movable);
         rate(out[round], movable.bytes, leave(&movable));
         rate(in[round], movable.bytes, come_back(&movable));
-        look(&movable);
+        check_bytes(&movable);
     }
     part_end(&movable.part);
 }
@@ -318,12 +318,12 @@ static void exchange(uint64_t bytes)
     double seconds = leave(&other);
     seconds += come_back(&one);
     rate("one_after_the_other", 2 * one.bytes, seconds);
-    look(&one);
+    check_bytes(&one);
     fill(&one);
     rate("exchange", 2 * one.bytes, change_places(&one, &other));
-    look(&other);
+    check_bytes(&other);
     rate("exchange_unchanged", 2 * one.bytes, change_places(&other, &one));
-    look(&one);
+    check_bytes(&one);
     part_end(&one.part);
     part_end(&other.part);
 }

@@ -190,7 +190,7 @@ static void *agent_main(void *unused)
 int __cxa_atexit(void (*function)(void *), void *argument, void *library);
 
 /* exit() runs this before the driver's own handlers, which were registered earlier. After those, even a query may crash. */
-static void end(void *unused)
+static void end_agent(void *unused)
 {
     struct gate *gate = gate_of();
     if (!gate) /* a forked child has none */
@@ -225,7 +225,7 @@ static bool start(struct gate *gate, bool alone)
     sigset_t all, before;
     static bool ends_with_us; /* a forked child inherits it, and the handler too */
     if (!ends_with_us)
-        ends_with_us = __cxa_atexit(end, NULL, NULL) == 0;
+        ends_with_us = __cxa_atexit(end_agent, NULL, NULL) == 0;
     private_at_fork(forget_parent);
     if (!make_pokes() || !gate_make(gate, poke) || pthread_attr_init(&attributes) != 0)
         return false;

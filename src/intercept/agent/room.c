@@ -53,7 +53,7 @@ static void wait_for_answer(uint32_t seen)
         syscall(SYS_futex, &answered, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
 }
 
-static bool ask(struct gate *gate, uint32_t gpu, uint64_t bytes, uint32_t attempt)
+static bool ask_for_room(struct gate *gate, uint32_t gpu, uint64_t bytes, uint32_t attempt)
 {
     static uint64_t last;
     uint32_t seen = atomic_load_explicit(&answered, memory_order_acquire);
@@ -81,7 +81,7 @@ bool agent_may_ask_for_room(unsigned *attempt)
 bool agent_ask_for_room(struct gate *gate, uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)
 {
     guard_lock(&asking);
-    bool is_there = ask(gate, gpu, bytes, attempt | (is_charged ? WIRE_NEED_CHARGED : 0));
+    bool is_there = ask_for_room(gate, gpu, bytes, attempt | (is_charged ? WIRE_NEED_CHARGED : 0));
     guard_unlock(&asking);
     return is_there;
 }
@@ -110,7 +110,7 @@ static void serve_while_away(void)
 
 void agent_serve_room(struct gate *gate)
 {
-    uint64_t number = atomic_load_explicit(&asked, memory_order_acquire); /* ask() */
+    uint64_t number = atomic_load_explicit(&asked, memory_order_acquire); /* ask_for_room() */
     needs_card = false;
     if (!number)
         return;

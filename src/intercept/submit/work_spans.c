@@ -54,7 +54,7 @@ void work_spans_add(struct work_spans *spans, uint64_t from_ns, uint64_t to_ns, 
     replace(spans, at, count, span);
 }
 
-static void note(double *late_ns, uint64_t ns)
+static void note_delay(double *late_ns, uint64_t ns)
 {
     *late_ns += (double)ns - *late_ns / OF_LATE;
 }
@@ -62,8 +62,8 @@ static void note(double *late_ns, uint64_t ns)
 uint64_t work_spans_take(struct work_spans *spans, uint64_t told_ns)
 {
     uint64_t any_ns = spans->any_ns, other_ns = told_ns > spans->added_ns ? told_ns - spans->added_ns : 0;
-    note(&spans->late.added_ns, spans->added_ns);
-    note(&spans->late.any_ns, any_ns);
+    note_delay(&spans->late.added_ns, spans->added_ns);
+    note_delay(&spans->late.any_ns, any_ns);
     spans->added_ns = spans->any_ns = 0;
     if (spans->late.added_ns > 0)
         other_ns = (uint64_t)((double)other_ns * spans->late.any_ns / spans->late.added_ns);

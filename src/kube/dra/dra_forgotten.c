@@ -48,7 +48,7 @@ static bool end_if_forgotten(struct kubelet *kubelet, const json_t *session, con
 
 static bool is_looking, is_done;
 
-static void look(void *context)
+static void look_for_forgotten(void *context)
 {
     struct kubelet *kubelet = context;
     json_t *sessions = NULL, *session;
@@ -75,6 +75,6 @@ void dra_forgotten_tick(struct kubelet *kubelet)
         return;
     looked_ns = monotonic_ns();
     is_looking = true;
-    if (!task_start(look, kubelet))
+    if (!task_start(look_for_forgotten, kubelet))
         is_looking = false;
 }

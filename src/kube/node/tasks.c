@@ -23,7 +23,7 @@ static unsigned task_count;
 /* the first lock of each name is held */
 static TAILQ_HEAD(, task_lock) locks = TAILQ_HEAD_INITIALIZER(locks);
 
-static void begin(void)
+static void run_current(void)
 {
     struct task *task = current;
     task->run(task->context);
@@ -66,7 +66,7 @@ bool task_start(void (*run)(void *context), void *context)
     getcontext(&task->own);
     task->own.uc_stack.ss_sp = task->stack;
     task->own.uc_stack.ss_size = STACK_BYTES;
-    makecontext(&task->own, begin, 0);
+    makecontext(&task->own, run_current, 0);
     task_count++;
     enter(task);
     return true;

@@ -90,7 +90,7 @@ static CUresult append(CUlinkState state, const void *data, size_t bytes, bool i
     return CUDA_SUCCESS;
 }
 
-static CUresult add(CUlinkState state, CUjitInputType type, const void *data, size_t bytes)
+static CUresult add_input(CUlinkState state, CUjitInputType type, const void *data, size_t bytes)
 {
     enum { CUBIN, PTX, FATBIN };
     struct sim_image *image;
@@ -117,7 +117,7 @@ static CUresult add(CUlinkState state, CUjitInputType type, const void *data, si
     CUresult symbol(CUlinkState state, CUjitInputType type, void *data, size_t bytes, const char *name,      \
                     unsigned int count, CUjit_option *options, void **values)                                \
     {                                                                                                        \
-        return add(state, type, data, bytes);                                                                \
+        return add_input(state, type, data, bytes);                                                          \
     }
 #define ADD_FILE(symbol)                                                                                     \
     CUresult symbol(CUlinkState state, CUjitInputType type, const char *path, unsigned int count,            \
@@ -134,7 +134,7 @@ static CUresult add_file(CUlinkState state, CUjitInputType type, const char *pat
     SIM_TRY(image_read_file(path, &bytes, &length));
     if (length == 0)
         return CUDA_ERROR_INVALID_IMAGE;
-    return add(state, type, bytes, length);
+    return add_input(state, type, bytes, length);
 }
 ADD_DATA(cuLinkAddData)
 ADD_DATA(cuLinkAddData_v2)

@@ -36,7 +36,7 @@ static bool holds_shares(const struct account *account, uint32_t slot)
 }
 
 /* The process's bytes on one GPU are nobody's from now on. */
-static CUresult take(unsigned gpu, uint32_t slot)
+static CUresult give_up_bytes(unsigned gpu, uint32_t slot)
 {
     struct shared_gpu *shared = &shared_view()->gpus[gpu];
     for (;;) {
@@ -101,9 +101,9 @@ CUresult checkpoint_change(pid_t pid, CUprocessState from, CUprocessState to)
     if (atomic_load(&shared->checkpoint_state) != (uint32_t)from)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (to == CU_PROCESS_STATE_CHECKPOINTED)
-        result = move(slot, take, give_back);
+        result = move(slot, give_up_bytes, give_back);
     else if (from == CU_PROCESS_STATE_CHECKPOINTED)
-        result = move(slot, give_back, take);
+        result = move(slot, give_back, give_up_bytes);
     uint32_t seen = (uint32_t)from;
     if (result == CUDA_SUCCESS &&
         !atomic_compare_exchange_strong(&shared->checkpoint_state, &seen, (uint32_t)to))

@@ -113,8 +113,8 @@ static void capture_finish(struct capture *capture, bool keeps)
 
 /* --- Beginning and ending -------------------------------------------------------------------------- */
 
-static CUresult begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph, const CUgraphNode *nodes,
-                      const CUgraphEdgeData *edges, size_t count)
+static CUresult start_capture(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                              const CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count)
 {
     if (stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
@@ -149,7 +149,7 @@ CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
                        const CUgraphEdgeData *edges, size_t count)
 {
     pthread_mutex_lock(&capture_lock);
-    CUresult result = begin(stream, mode, graph, nodes, edges, count);
+    CUresult result = start_capture(stream, mode, graph, nodes, edges, count);
     pthread_mutex_unlock(&capture_lock);
     return result;
 }
@@ -180,7 +180,7 @@ static bool is_joined(const struct capture *capture)
     return true;
 }
 
-static CUresult end(CUstream stream, CUgraph *graph)
+static CUresult finish_capture(CUstream stream, CUgraph *graph)
 {
     if (!stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
@@ -206,7 +206,7 @@ static CUresult end(CUstream stream, CUgraph *graph)
 CUresult capture_end(CUstream stream, CUgraph *graph)
 {
     pthread_mutex_lock(&capture_lock);
-    CUresult result = end(stream, graph);
+    CUresult result = finish_capture(stream, graph);
     pthread_mutex_unlock(&capture_lock);
     return result;
 }

@@ -12,7 +12,7 @@ static CUresult stream_capturable(CUstream handle, bool per_thread, CUstream *st
     return *stream ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-static CUresult begin(CUstream handle, bool per_thread, CUstreamCaptureMode mode)
+static CUresult begin_capture(CUstream handle, bool per_thread, CUstreamCaptureMode mode)
 {
     CUstream stream;
     SIM_TRY(sim_ready());
@@ -23,22 +23,22 @@ static CUresult begin(CUstream handle, bool per_thread, CUstreamCaptureMode mode
 
 CUresult cuStreamBeginCapture(CUstream stream)
 {
-    return begin(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    return begin_capture(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 CUresult cuStreamBeginCapture_ptsz(CUstream stream)
 {
-    return begin(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    return begin_capture(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-    return begin(stream, false, mode);
+    return begin_capture(stream, false, mode);
 }
 
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-    return begin(stream, true, mode);
+    return begin_capture(stream, true, mode);
 }
 
 static CUresult begin_to_graph(CUstream handle, bool per_thread, CUgraph graph, const CUgraphNode *nodes,
@@ -68,7 +68,7 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const 
     return begin_to_graph(stream, true, graph, nodes, edges, count, mode);
 }
 
-static CUresult end(CUstream handle, bool per_thread, CUgraph *graph)
+static CUresult end_capture(CUstream handle, bool per_thread, CUgraph *graph)
 {
     CUcontext context;
     CUstream stream;
@@ -79,12 +79,12 @@ static CUresult end(CUstream handle, bool per_thread, CUgraph *graph)
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-    return end(stream, false, graph);
+    return end_capture(stream, false, graph);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
-    return end(stream, true, graph);
+    return end_capture(stream, true, graph);
 }
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
@@ -97,7 +97,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 /* --- Asking ---------------------------------------------------------------------------------------- */
 
-static CUresult ask(CUstream handle, bool per_thread, struct capture_info *info)
+static CUresult ask_capture(CUstream handle, bool per_thread, struct capture_info *info)
 {
     CUcontext context;
     CUstream stream;
@@ -110,7 +110,7 @@ static CUresult is_capturing(CUstream handle, bool per_thread, CUstreamCaptureSt
     struct capture_info info;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(status);
-    SIM_TRY(ask(handle, per_thread, &info));
+    SIM_TRY(ask_capture(handle, per_thread, &info));
     *status = info.status;
     return CUDA_SUCCESS;
 }
@@ -140,7 +140,7 @@ static CUresult get_info(CUstream handle, bool per_thread, struct question quest
     struct capture_info info;
     SIM_TRY(sim_ready());
     SIM_REQUIRE(question.status && (!question.edges || question.nodes));
-    SIM_TRY(ask(handle, per_thread, &info));
+    SIM_TRY(ask_capture(handle, per_thread, &info));
     *question.status = info.status;
     if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return CUDA_SUCCESS;

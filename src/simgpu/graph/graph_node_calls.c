@@ -7,8 +7,8 @@
 /* --- Adding --------------------------------------------------------------------------------------- */
 
 /* Nodes that name no context belong to the current one; some need none. */
-static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                    const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+static CUresult add_node(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                         const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
 {
     SIM_TRY(graph_check(graph));
     SIM_REQUIRE(node);
@@ -30,7 +30,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(params && is_zero(params->reserved0, sizeof(params->reserved0)) && params->reserved2 == 0);
-    return add(node, graph, dependencies, edges, count, params);
+    return add_node(node, graph, dependencies, edges, count, params);
 }
 
 CUresult cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -78,7 +78,7 @@ static CUgraphNodeParams memop_params(const CUDA_BATCH_MEM_OP_NODE_PARAMS *batch
     return PARAMS_OF(BATCH_MEM_OP, memOp, batch->ctx, batch->count, batch->paramArray, batch->flags);
 }
 
-#define ADD(...) add(node, graph, dependencies, NULL, count, &__VA_ARGS__)
+#define ADD(...) add_node(node, graph, dependencies, NULL, count, &__VA_ARGS__)
 
 CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                  size_t count, const CUDA_KERNEL_NODE_PARAMS *kernel)

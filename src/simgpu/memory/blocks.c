@@ -44,7 +44,7 @@ static uint64_t whole(uint64_t bytes, uint64_t unit)
     return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
 }
 
-static bool take(unsigned gpu, uint64_t bytes)
+static bool take_bytes(unsigned gpu, uint64_t bytes)
 {
     bool fits = true;
     pthread_mutex_lock(&blocks.lock);
@@ -80,7 +80,7 @@ static void give_back(unsigned gpu, uint64_t bytes)
 bool blocks_take(unsigned gpu, enum memory_kind kind, uint64_t bytes)
 {
     if (kind != MEMORY_MANAGED)
-        return take(gpu, bytes);
+        return take_bytes(gpu, bytes);
     if (paging_is_on()) /* managed memory takes what it brings to the GPU */
         return true;
     /* Hide the bytes first, so that NVML never shows them. */

@@ -35,7 +35,8 @@ static bool each_in(uint64_t address, uint64_t bytes,
     return true;
 }
 
-static bool note(struct registration *registration, const struct memory_allocation *allocation, size_t number)
+static bool note_allocation(struct registration *registration, const struct memory_allocation *allocation,
+                            size_t number)
 {
     uint64_t *more = realloc(registration->ids, (number + 1) * sizeof(*more));
     if (!more)
@@ -55,7 +56,7 @@ static bool is_still(struct registration *registration, const struct memory_allo
 __attribute__((visibility("default"))) int fakecuda_nic_register(uint64_t address, uint64_t bytes)
 {
     struct registration made = {.address = address, .bytes = bytes};
-    bool is_good = bytes > 0 && each_in(address, bytes, note, &made);
+    bool is_good = bytes > 0 && each_in(address, bytes, note_allocation, &made);
     pthread_mutex_lock(&nic_lock);
     is_good = is_good && registration_count < REGISTRATIONS_MOST;
     int number = is_good ? (int)registration_count++ : -1;

@@ -25,7 +25,7 @@ unsigned nvml_fact(enum nvml_fact fact)
 }
 
 /* Check the card's handle, and answer with a number. */
-static nvmlReturn_t tell(nvmlDevice_t device, unsigned int *value, unsigned number)
+static nvmlReturn_t tell_number(nvmlDevice_t device, unsigned int *value, unsigned number)
 {
     unsigned gpu;
     TRY_FIND_CARD(device, &gpu);
@@ -39,7 +39,7 @@ static nvmlReturn_t tell_fact(nvmlDevice_t device, unsigned int *value, enum nvm
 {
     unsigned gpu;
     TRY_FIND_CARD(device, &gpu);
-    return tell(device, value, nvml_fact(fact));
+    return tell_number(device, value, nvml_fact(fact));
 }
 
 static nvmlReturn_t tell_long(nvmlDevice_t device, unsigned long long *value, unsigned long long number)
@@ -68,9 +68,9 @@ nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *cores)
 {
     unsigned gpu;
     TRY_FIND_CARD(device, &gpu);
-    return tell(device, cores,
-                (unsigned)profile_value(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
-                    nvml_fact(NVML_FACT_CORES_OF_MULTIPROCESSOR));
+    return tell_number(device, cores,
+                       (unsigned)profile_value(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) *
+                           nvml_fact(NVML_FACT_CORES_OF_MULTIPROCESSOR));
 }
 
 /* Digits, as cards have, that follow from the UUID. */
@@ -110,12 +110,12 @@ nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *id)
 {
     unsigned gpu;
     TRY_FIND_CARD(device, &gpu);
-    return tell(device, id, device_pci_bus(gpu) << 8);
+    return tell_number(device, id, device_pci_bus(gpu) << 8);
 }
 
 nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *is_multi)
 {
-    return tell(device, is_multi, 0);
+    return tell_number(device, is_multi, 0);
 }
 
 nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length)
@@ -138,12 +138,12 @@ nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *
 
 nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned int *mode)
 {
-    return tell(device, mode, 0); /* NVML_GPU_VIRTUALIZATION_MODE_NONE */
+    return tell_number(device, mode, 0); /* NVML_GPU_VIRTUALIZATION_MODE_NONE */
 }
 
 nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, unsigned int *type)
 {
-    return tell(device, type, 2); /* NVML_BUS_TYPE_PCIE */
+    return tell_number(device, type, 2); /* NVML_BUS_TYPE_PCIE */
 }
 
 /* --- Link ------------------------------------------------------------------------------------------ */
@@ -175,7 +175,8 @@ nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned int *w
 
 nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned int *speed)
 {
-    return tell(device, speed, 5); /* NVML_PCIE_LINK_MAX_SPEED_32000MBPS; the T4's slot may have it too */
+    return tell_number(device, speed,
+                       5); /* NVML_PCIE_LINK_MAX_SPEED_32000MBPS; the T4's slot may have it too */
 }
 
 nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned int *megabits)
@@ -185,7 +186,7 @@ nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned int *megabits)
 
 nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned int *count)
 {
-    return tell(device, count, 0);
+    return tell_number(device, count, 0);
 }
 
 /* In KB/s, by how long the copy engine of that direction worked lately: 0 is what the GPU sends, 1 what it receives. */
@@ -224,7 +225,7 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, unsigned int
 
 nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, unsigned int *mode)
 {
-    return tell(device, mode, 1);
+    return tell_number(device, mode, 1);
 }
 
 nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *milliwatts)
@@ -243,8 +244,8 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, u
 
 static nvmlReturn_t tell_idle(nvmlDevice_t device, unsigned int *utilization, unsigned int *period_us)
 {
-    nvmlReturn_t result = tell(device, utilization, 0);
-    return result == NVML_SUCCESS ? tell(device, period_us, 167000) : result;
+    nvmlReturn_t result = tell_number(device, utilization, 0);
+    return result == NVML_SUCCESS ? tell_number(device, period_us, 167000) : result;
 }
 
 nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *utilization,
@@ -274,10 +275,10 @@ nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *util
 nvmlReturn_t nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned int *sessions, unsigned int *frames,
                                        unsigned int *latency_us)
 {
-    nvmlReturn_t result = tell(device, sessions, 0);
+    nvmlReturn_t result = tell_number(device, sessions, 0);
     if (result == NVML_SUCCESS)
-        result = tell(device, frames, 0);
-    return result == NVML_SUCCESS ? tell(device, latency_us, 0) : result;
+        result = tell_number(device, frames, 0);
+    return result == NVML_SUCCESS ? tell_number(device, latency_us, 0) : result;
 }
 
 /* --- Clocks: as high as they go, for no other reason than that ------------------------------------- */
@@ -383,12 +384,12 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigned int t
 nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, unsigned int cause, unsigned int *count,
                                        unsigned long long *addresses)
 {
-    return cause > 1 ? NVML_ERROR_INVALID_ARGUMENT : tell(device, count, 0);
+    return cause > 1 ? NVML_ERROR_INVALID_ARGUMENT : tell_number(device, count, 0);
 }
 
 nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, unsigned int *is_pending)
 {
-    return tell(device, is_pending, 0);
+    return tell_number(device, is_pending, 0);
 }
 
 nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected,
@@ -398,7 +399,7 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
     unsigned int *values[] = {corrected, uncorrected, is_pending, has_failed};
     nvmlReturn_t result = NVML_SUCCESS;
     for (unsigned i = 0; i < 4 && result == NVML_SUCCESS; i++)
-        result = tell(device, values[i], 0);
+        result = tell_number(device, values[i], 0);
     return result;
 }
 

@@ -65,7 +65,7 @@ uint64_t execution_device_ns(uint64_t bytes)
 }
 
 /* Find out how far our work is. Under the lock. */
-static void look(unsigned gpu)
+static void look_at_timeline(unsigned gpu)
 {
     struct timeline_marks served;
     timeline_look(timeline_of(gpu), shared_view()->slot, monotonic_ns(), &served);
@@ -77,7 +77,7 @@ static void look(unsigned gpu)
 void execution_advance(unsigned gpu)
 {
     execution_lock(gpu);
-    look(gpu);
+    look_at_timeline(gpu);
     execution_unlock(gpu);
 }
 
@@ -94,7 +94,7 @@ bool execution_is_reached(unsigned gpu, const struct timeline_marks *marks)
 {
     if (execution_is_known_reached(gpu, marks))
         return true;
-    look(gpu);
+    look_at_timeline(gpu);
     return execution_is_known_reached(gpu, marks);
 }
 
@@ -232,7 +232,7 @@ static struct timeline_marks submit_marked(CUcontext context, CUstream stream, e
             execution_unlock(gpu);
             return marks;
         }
-        look(gpu);
+        look_at_timeline(gpu);
         uint64_t first = timeline_of(gpu)->slots[shared_view()->slot].submitted[engine] - TIMELINE_RING + 1;
         struct timeline_marks room = {0};
         room.at[engine] = first;
@@ -276,7 +276,7 @@ bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t durati
     const struct timeline_marks nothing = {0};
     *marks = nothing;
     execution_lock(gpu);
-    look(gpu);
+    look_at_timeline(gpu);
     bool submitted = timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &nothing,
                                      monotonic_ns, &marks->at[engine]);
     execution_unlock(gpu);

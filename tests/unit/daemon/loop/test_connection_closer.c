@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 #include "daemon/loop/daemon.h"
 #include "wire/wire.h"
 
@@ -30,12 +30,13 @@ static int begin(void **state)
 {
     struct error error;
     daemon_state = (struct daemon){.closer = NULL};
-    return sd_event_new(&daemon_state.loop) < 0 || closer_start(&daemon_state, &error) < 0 ? -1 : 0;
+    return sd_event_new(&daemon_state.loop) < 0 || connection_closer_start(&daemon_state, &error) < 0 ? -1
+                                                                                                      : 0;
 }
 
 static int end(void **state)
 {
-    closer_stop(&daemon_state);
+    connection_closer_stop(&daemon_state);
     sd_event_unref(daemon_state.loop);
     return 0;
 }
@@ -91,7 +92,7 @@ static void a_descriptor_is_not_received_and_its_closing_waits_for_nobody(void *
     uint64_t began = monotonic_ns();
     assert_int_equal(wire_receive_plain(ends[0], &message), -EPROTO);
     assert_int_equal(wire_receive_plain(ends[0], &message), -EPROTO); /* it is still there */
-    closer_close(&daemon_state, ends[0]);
+    connection_closer_close(&daemon_state, ends[0]);
     assert_true(monotonic_ns() - began < LINGER_SECONDS * UINT64_C(1000000000));
     close(other); /* lets the helper go on */
     close(ends[1]);
@@ -106,7 +107,7 @@ static void an_empty_packet_can_have_one_too(void **state)
     send_descriptor(ends[1], lingering, "", 0);
     uint64_t began = monotonic_ns();
     assert_int_equal(wire_receive_plain(ends[0], &message), -EPROTO);
-    closer_close(&daemon_state, ends[0]);
+    connection_closer_close(&daemon_state, ends[0]);
     assert_true(monotonic_ns() - began < LINGER_SECONDS * UINT64_C(1000000000));
     close(other);
     close(ends[1]);
@@ -125,7 +126,7 @@ static void messages_without_are_received_whole(void **state)
     assert_int_equal(wire_receive_plain(ends[0], &message), -EPROTO);
     close(ends[1]);
     assert_int_equal(wire_receive_plain(ends[0], &message), -ENOTCONN);
-    closer_close(&daemon_state, ends[0]);
+    connection_closer_close(&daemon_state, ends[0]);
 }
 
 /* Both ends of a connection that user `uid` made. By the system call: seteuid() interrupts all threads, and whatever they wait
@@ -143,7 +144,7 @@ static int close_stuck(uid_t uid)
     int ends[2], lingering, other = make_lingering(&lingering, FOR_LONG_SECONDS);
     connect_as(uid, ends);
     send_descriptor(ends[1], lingering, "x", 1);
-    closer_close(&daemon_state, ends[0]);
+    connection_closer_close(&daemon_state, ends[0]);
     close(ends[1]);
     return other;
 }
@@ -155,7 +156,7 @@ static int close_pipe(uid_t uid)
     assert_int_equal(pipe2(pipe_ends, O_NONBLOCK), 0);
     connect_as(uid, ends);
     send_descriptor(ends[1], pipe_ends[1], "x", 1);
-    closer_close(&daemon_state, ends[0]);
+    connection_closer_close(&daemon_state, ends[0]);
     close(ends[1]);
     return pipe_ends[0];
 }

@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "daemon/loop/soon.h"
+#include "daemon/loop/deferred.h"
 
 static sd_event *loop;
-static struct soon *parts;
+static struct deferred *parts;
 static unsigned parts_done, others_done;
 
 static int begin(void **state)
@@ -23,7 +23,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    soon_free(parts);
+    deferred_free(parts);
     parts = NULL;
     sd_event_unref(loop);
     return 0;
@@ -32,7 +32,7 @@ static int end(void **state)
 static void do_a_part(void *context)
 {
     parts_done++;
-    soon_wake(parts);
+    deferred_wake(parts);
 }
 
 static void count_only(void *context)
@@ -50,8 +50,8 @@ static void other_work_has_its_turns_beside_work_without_end(void **state)
 {
     sd_event_source *other;
     int ready = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
-    assert_int_equal(soon_new(loop, do_a_part, NULL, &parts), 0);
-    soon_wake(parts);
+    assert_int_equal(deferred_new(loop, do_a_part, NULL, &parts), 0);
+    deferred_wake(parts);
     for (int i = 0; i < 5; i++)
         sd_event_run(loop, 0);
     assert_int_equal(parts_done, 5);
@@ -66,14 +66,14 @@ static void other_work_has_its_turns_beside_work_without_end(void **state)
 
 static void waking_twice_is_waking_once(void **state)
 {
-    assert_int_equal(soon_new(loop, count_only, NULL, &parts), 0);
+    assert_int_equal(deferred_new(loop, count_only, NULL, &parts), 0);
     assert_int_equal(sd_event_run(loop, 0), 0);
-    soon_wake(parts);
-    soon_wake(parts);
+    deferred_wake(parts);
+    deferred_wake(parts);
     assert_true(sd_event_run(loop, 0) > 0);
     assert_int_equal(sd_event_run(loop, 0), 0);
     assert_int_equal(parts_done, 1);
-    soon_wake(parts);
+    deferred_wake(parts);
     assert_true(sd_event_run(loop, 0) > 0);
     assert_int_equal(parts_done, 2);
 }

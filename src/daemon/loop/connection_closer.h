@@ -1,4 +1,4 @@
-/* closer.h - closes clients' connections without making the loop wait.
+/* connection_closer.h - closes clients' connections without making the loop wait.
  *
  * Bytes that nobody has read may carry descriptors that are slow to close (base/sockets.h). Where the kernel does not
  * refuse them, the daemon never receives any, and a helper thread closes connections.
@@ -17,7 +17,7 @@
 struct daemon;
 
 /* Close a client's connection. Never waits. */
-void closer_close(struct daemon *daemon, int fd);
+void connection_closer_close(struct daemon *daemon, int fd);
 
-int closer_start(struct daemon *daemon, struct error *error);
-void closer_stop(struct daemon *daemon); /* what is still open then closes as the process exits */
+int connection_closer_start(struct daemon *daemon, struct error *error);
+void connection_closer_stop(struct daemon *daemon); /* what is still open then closes as the process exits */

@@ -1,4 +1,4 @@
-#include "daemon/loop/closer.h"
+#include "daemon/loop/connection_closer.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -152,7 +152,7 @@ static void leave_behind(struct closer *closer)
 }
 
 /* Whether there is something to close, or being closed. Starts a helper if there is none. */
-static bool look(struct closer *closer)
+static bool look_after_helpers(struct closer *closer)
 {
     pthread_mutex_lock(&closer->lock);
     uint64_t since_ns = closer->active ? closer->active->since_ns : 0;
@@ -168,7 +168,7 @@ static bool look(struct closer *closer)
 
 static int on_look(sd_event_source *source, uint64_t usec, void *userdata)
 {
-    if (!look(userdata))
+    if (!look_after_helpers(userdata))
         return 0;
     sd_event_source_set_time_relative(source, LOOK_USEC);
     return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
@@ -180,7 +180,7 @@ static uid_t user_of(int fd)
     return peer_credentials(fd, &peer) == 0 ? peer.uid : geteuid();
 }
 
-void closer_close(struct daemon *daemon, int fd)
+void connection_closer_close(struct daemon *daemon, int fd)
 {
     struct closer *closer = daemon->closer;
     shutdown(fd, SHUT_RDWR); /* the client sees the end now */
@@ -211,7 +211,7 @@ static void free_closer(struct closer *closer)
     free(closer);
 }
 
-int closer_start(struct daemon *daemon, struct error *error)
+int connection_closer_start(struct daemon *daemon, struct error *error)
 {
     struct closer *closer = calloc(1, sizeof(*closer));
     pthread_condattr_t monotonic;
@@ -240,7 +240,7 @@ int closer_start(struct daemon *daemon, struct error *error)
     return 0;
 }
 
-void closer_stop(struct daemon *daemon)
+void connection_closer_stop(struct daemon *daemon)
 {
     struct closer *closer = daemon->closer;
     struct timespec end;
