@@ -860,6 +860,23 @@ def test_two_that_cannot_leave_and_do_not_fit_are_told_why(narrow, start_puppet)
     first.end()
 
 
+def test_who_waits_for_a_session_that_host_memory_has_no_room_for_is_told(make_daemon, make_gpu, reap, start_puppet):
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, **WORKS))
+    daemon.config.mkdir(parents=True)
+    (daemon.config / "gpuslice.conf").write_text("[daemon]\nhost-memory = 128MiB\n")
+    daemon.start()
+    run_movable(daemon, reap, 50, 10 * MIB, "--name", "large", "--oversubscribe", "--memory", "350MiB")
+    waiting = start_puppet(daemon, "--name", "waits", "--oversubscribe", "--memory", "350MiB")
+    assert waiting.ask(f"alloc {240 * MIB}") == OUT_OF_MEMORY
+    told = [event["message"] for event in moved.events(daemon, daemon.session("waits")) if event["kind"] == "memory.short"]
+    assert len(told) == 1 and "of sessions that could not leave just now" in told[0], told
+    failed = [event["message"] for event in moved.events(daemon, daemon.session("large")) if event["kind"] == "session.move_failed"]
+    assert len(failed) == 1 and "of the 128MiB that host-memory" in failed[0], failed
+    waiting.end()
+    assert "out of memory in session" in waiting.process.stderr.read()
+    assert daemon.log.read_text().count("an eviction failed") <= 3
+
+
 def test_who_cannot_come_back_says_what_is_in_the_way(narrow, start_puppet):
     """While it was away another one exported what it had."""
     daemon = narrow

@@ -31,6 +31,9 @@
 #define PREPARE_AGAIN_USEC UINT64_C(10000000)
 /* How long until host memory is asked for again that others were told to give back. */
 #define GIVEN_BACK_USEC UINT64_C(20000)
+/* A session that could not leave for others counts as staying for so long, and for twice as long each time: up to a minute. */
+#define STUCK_USEC UINT64_C(1000000)
+#define STUCK_DOUBLINGS 6u
 
 /* A chunk is being made for this process, which may end meanwhile. */
 struct chunk_wish {
@@ -339,6 +342,8 @@ static void tell_state(struct session *session)
         move->wants_usec = 0;
         move->misses = 0;
     }
+    if (state == MOVE_AWAY)
+        move->stuck_times = 0;
     bool has_left = state == MOVE_AWAY, is_news = has_left ? !move->is_told_away : move->has_moved;
     move->is_told_away = has_left;
     move->has_moved = has_left;
@@ -400,6 +405,18 @@ void moves_set_suspended(struct session *session, bool is_suspended)
                    is_suspended ? "is to leave the card" : "is to be on the card");
 }
 
+bool moves_is_stuck(const struct session *session)
+{
+    return session->move && daemon_now_usec() < session->move->stuck_until_usec;
+}
+
+/* Whoever waits for its room is told so, instead of waiting while it fails again and again. */
+static void get_stuck(struct move *move)
+{
+    unsigned doublings = move->stuck_times < STUCK_DOUBLINGS ? move->stuck_times++ : STUCK_DOUBLINGS;
+    move->stuck_until_usec = daemon_now_usec() + (STUCK_USEC << doublings);
+}
+
 void moves_fail(struct session *session, const char *format, ...)
 {
     struct move *move = session->move;
@@ -415,6 +432,8 @@ void moves_fail(struct session *session, const char *format, ...)
                    move->failure);
     if (!was_leaving)
         return;
+    if (move->cause != MOVE_BY_USER)
+        get_stuck(move);
     moves_turn(session, false, move->cause);
     move->came_usec = daemon_now_usec();
     moves_set_suspended(session, false);

@@ -196,7 +196,7 @@ static bool can_leave(const struct session *session, bool is_ahead)
 {
     enum move_state state = session->move->state;
     bool is_still = moves_stands_still(session);
-    return session_can_move(session) &&
+    return session_can_move(session) && !moves_is_stuck(session) &&
            (is_ahead ? !moves_has_part_order(session) || is_still
                      : state == MOVE_RESIDENT || (state == MOVE_COMING && is_still));
 }
@@ -204,6 +204,8 @@ static bool can_leave(const struct session *session, bool is_ahead)
 /* How much there will be of the card when it has left. */
 static uint64_t here_bytes(const struct session *session, unsigned policy_gpu)
 {
+    if (moves_is_stuck(session))
+        return 0;
     uint64_t bytes = moves_wants_to_come(session)          ? moves_ahead_bytes(session, policy_gpu)
                      : !moves_stands_still(session)        ? leaves_with(session, policy_gpu)
                      : session->move->state == MOVE_COMING ? moves_away_bytes(session, policy_gpu)

@@ -21,6 +21,7 @@
 struct obstacles {
     uint64_t stays_bytes[WIRE_STAYS_COUNT];
     uint64_t sessions_bytes; /* of sessions whose memory does not move */
+    uint64_t stuck_bytes;    /* of sessions that have just tried in vain to leave */
     uint64_t outside_bytes;  /* of programs outside of sessions */
 };
 
@@ -29,6 +30,10 @@ static void add_session(const struct session *session, unsigned policy_gpu, stru
     uint64_t stays[WIRE_STAYS_COUNT];
     if (!session_can_move(session)) {
         obstacles->sessions_bytes += moves_at_most(session_used(session, policy_gpu), MOVES_BYTES_MOST);
+        return;
+    }
+    if (moves_is_stuck(session)) {
+        obstacles->stuck_bytes += moves_at_most(session_used(session, policy_gpu), MOVES_BYTES_MOST);
         return;
     }
     moves_stays(session, stays);
@@ -49,11 +54,12 @@ static void find_obstacles(const struct session *session, unsigned gpu, struct o
 
 /* The largest first. Returns how many parts there are. */
 static unsigned list_obstacles(const struct obstacles *obstacles,
-                               struct units_part parts[static WIRE_STAYS_COUNT + 2])
+                               struct units_part parts[static WIRE_STAYS_COUNT + 3])
 {
     enum wire_stays order[WIRE_STAYS_COUNT];
     const struct units_part more[] = {
         {obstacles->sessions_bytes, "of sessions whose memory cannot leave"},
+        {obstacles->stuck_bytes, "of sessions that could not leave just now: 'gpuslice events' says why"},
         {obstacles->outside_bytes, "of programs outside of sessions"},
     };
     unsigned count = stays_order(obstacles->stays_bytes, order);
@@ -74,7 +80,7 @@ static void describe(const struct session *session, const struct moves_lack *lac
                      char text[static LACK_TEXT])
 {
     struct obstacles obstacles;
-    struct units_part parts[WIRE_STAYS_COUNT + 2];
+    struct units_part parts[WIRE_STAYS_COUNT + 3];
     char wanted[UNITS_BYTES_TEXT], room[UNITS_BYTES_TEXT], stays[STAYS_TEXT];
     find_obstacles(session, lack->gpu, &obstacles);
     units_format_stays(parts, list_obstacles(&obstacles, parts), stays, sizeof(stays));

@@ -119,6 +119,10 @@ struct move {
     bool has_moved;      /* some of it has left since it was last resident */
     uint64_t vain_usec;  /* since when it waits for room that nobody can make; 0: it does not */
     uint64_t left_bytes; /* moves_chunks.c: host memory of processes that left it, which others still have */
+    /* It could not leave for others when it last had to: it counts as staying until then; and how often that was, since it last
+     * left. */
+    uint64_t stuck_until_usec;
+    unsigned stuck_times;
     bool is_short;       /* `failure` says that it cannot come back for want of room */
     uint64_t due_usec;   /* if it waits: when it should be there, estimated; 0: not known */
     char failure[MOVES_FAILURE_TEXT];
@@ -249,6 +253,7 @@ void moves_advance(struct session *session);
 /* From now on the session should leave, or come back. */
 void moves_turn(struct session *session, bool is_leaving, enum move_cause cause);
 /* A move has failed. After an eviction, what has left comes back; a restore is tried again. */
+bool moves_is_stuck(const struct session *session);
 void moves_fail(struct session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Let as much come ahead as the session's move says; or have what came ahead leave again. */
 void moves_come_ahead(struct session *session);
