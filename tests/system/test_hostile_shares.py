@@ -3,7 +3,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from attach_client import REVOKE, Agent, Client
 from attacks import attack, change_sessions, die_with_parent
 from conftest import MIB, wait_for
-from workers import Clock, Worker
+from test_shares import start_clock
+from workers import Worker
 
 WINDOW_S = 4
 TRIES = 3  # windows; the CPUs are shared with other tests
@@ -21,8 +21,7 @@ TRIES = 3  # windows; the CPUs are shared with other tests
 def victim(daemon, reap):
     """A program with a minimum of 90 %, and a function that tells which part of the GPU it has in a window."""
     worker = Worker(reap(daemon.spawn("run", "--compute", "90%..100%", "--", daemon.product.program("worker"), "500")))
-    clock = Clock(reap(subprocess.Popen([daemon.product.program("gpu_clock")], env=daemon.gpu.environment(), text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)))
+    clock = start_clock(daemon, reap)
 
     def part_of_the_gpu():
         worker.begin(1000 * (WINDOW_S + 1))
@@ -44,6 +43,22 @@ def test_turns_of_ever_new_sessions_do_not_take_a_minimum(daemon, victim):
             if seen[-1] >= 85:
                 return
     pytest.fail(f"of 90 % it had {seen}")
+
+
+@pytest.mark.parametrize("sign", [signal.SIGUSR1, signal.SIGUSR2], ids=["again and again", "and has none for others"])
+def test_a_program_that_closes_its_sockets_keeps_to_its_maximum(daemon, reap, sign):
+    """Alone on the GPU (preloads/descriptors.c). Without a connection it would be free, if the daemon had gone."""
+    preload = f"LD_PRELOAD={daemon.product.interceptor}:{daemon.product.program('descriptors.so')}"
+    worker = Worker(reap(daemon.spawn("run", "--compute", "10%..10%", "--", "env", preload, daemon.product.program("worker"), "500")))
+    clock = start_clock(daemon, reap)
+    worker.begin(60_000)
+    wait_for(lambda: worker.process.pid in clock.read()[1], "it to work on the GPU")
+    before_ns, before = clock.read()
+    for _ in range(8):
+        worker.process.send_signal(sign)
+        time.sleep(0.25)
+    after_ns, after = clock.read()
+    assert 100 * (after[worker.process.pid] - before[worker.process.pid]) / (after_ns - before_ns) < 30
 
 
 def busy_liar(daemon, session):

@@ -59,7 +59,7 @@ static void listen_to_daemon(struct gate *gate)
         while (count)
             close(fds[--count]);
         if (result < 0) {
-            agent_lose_daemon(gate, strerror(-result));
+            agent_lose_connection(gate, strerror(-result));
             return;
         }
         agent.version = message.header.version;
@@ -96,7 +96,7 @@ static void listen_to_daemon(struct gate *gate)
         if (!agent.connection.open || !has_message())
             return;
     }
-    agent_lose_daemon(gate, "its descriptor was closed");
+    agent_lose_connection(gate, "its descriptor was closed");
 }
 
 /* Check whether the program has closed or replaced our descriptors. Reads and writes check that anyway, but an agent that
@@ -109,7 +109,7 @@ static void check_descriptors(struct gate *gate)
     agent.checked_ns = now_ns;
     agent.is_deaf = !attach_is_ours(&agent.pokes[0]) || !attach_is_ours(&agent.pokes[1]);
     if (agent.connection.open && !attach_is_ours(&agent.connection))
-        agent_lose_daemon(gate, "its descriptor was closed");
+        agent_lose_connection(gate, "its descriptor was closed");
 }
 
 static uint64_t most_pause_ns(void)
@@ -121,7 +121,7 @@ static uint64_t pause_ns(struct gate *gate)
 {
     uint64_t most_ns = most_pause_ns();
     if (!agent.connection.open)
-        return TRY_AGAIN_NS;
+        return agent.lost_ns ? CHECK_BLIND_NS : TRY_AGAIN_NS;
     uint64_t ns = agent_is_paced() ? agent_lease_pause_ns(gate) : most_ns, move_ns = agent_move_pause_ns();
     return least(least(ns, move_ns), most_ns);
 }
@@ -164,7 +164,8 @@ static void *agent_main(void *unused)
         pause_until_something(least(agent_serve_alone(gate), most_pause_ns()));
     }
     for (;;) {
-        if (!agent.connection.open && monotonic_ns() >= next_try_ns) {
+        agent_serve_lost(gate);
+        if (!agent.connection.open && !agent.lost_ns && monotonic_ns() >= next_try_ns) {
             int result = agent_reach_daemon();
             if (result < 0)
                 report_debug("cannot reach the daemon about the GPUs' time: %s", strerror(-result));

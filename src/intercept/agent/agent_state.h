@@ -34,6 +34,8 @@ struct agent_state {
     uint64_t checked_ns;
     bool is_deaf;
     uint16_t version;
+    /* Since when the connection is lost, though the daemon may go on (lost.c); 0: it is not. */
+    uint64_t lost_ns;
     /* The daemon sent GRANT, and the agent has not answered it by RETURNED. */
     bool held;
     /* The agent has sent WANT for the threads that wait at the gate now. */
@@ -115,12 +117,19 @@ bool agent_has_mover(void);
 int agent_reach_daemon(void);
 /* Go on without the daemon: the gate is open until the daemon is reached again, unless the process's memory is away. */
 void agent_lose_daemon(struct gate *gate, const char *why);
+/* The connection has ended: the gate closes until it is known whether the daemon has, too (lost.c). */
+void agent_lose_connection(struct gate *gate, const char *why);
 /* Send a message; never waits. If that fails, the daemon is lost. */
 void agent_tell(struct gate *gate, struct wire_message *message);
 void agent_tell_want(struct gate *gate);
 
 /* Open the gate as `state` says, but not while the process's memory is away. */
 void agent_open_gate(struct gate *gate, enum gate_state state);
+
+/* --- lost.c ---------------------------------------------------------------------------------------- */
+
+/* While the connection is lost: try to have another one, and open the gate if the daemon has gone. */
+void agent_serve_lost(struct gate *gate);
 
 /* --- measure.c ------------------------------------------------------------------------------------- */
 

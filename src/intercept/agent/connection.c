@@ -18,18 +18,41 @@ void agent_open_gate(struct gate *gate, enum gate_state state)
         gate_open(gate, state);
 }
 
-void agent_lose_daemon(struct gate *gate, const char *why)
+static void let_go(const char *why)
 {
     if (agent.connection.open)
-        report_debug("the agent goes on without the daemon: %s", why);
-    if (agent.connection.open && agent.move.is_away)
-        report_line("this program's GPU memory is in host memory, and gpusliced has gone: it waits until "
-                    "there is one again");
+        report_debug("the agent has lost its connection: %s", why);
     attach_let_go(&agent.connection);
     agent.held = agent.wanted = false;
     agent.told_need = 0;
     agent.flags = 0;
+}
+
+void agent_lose_daemon(struct gate *gate, const char *why)
+{
+    if ((agent.connection.open || agent.lost_ns) && agent.move.is_away)
+        report_line("this program's GPU memory is in host memory, and gpusliced has gone: it waits until "
+                    "there is one again");
+    let_go(why);
+    agent.lost_ns = 0;
     agent_open_gate(gate, GATE_FREE);
+}
+
+static void close_gate(struct gate *gate)
+{
+    if (atomic_load_explicit(&gate->word, memory_order_relaxed) < GATE_DRAINING)
+        gate_close(gate);
+    if (atomic_load_explicit(&gate->word, memory_order_relaxed) == GATE_DRAINING)
+        gate_drained(gate);
+}
+
+void agent_lose_connection(struct gate *gate, const char *why)
+{
+    if (!agent.connection.open)
+        return;
+    let_go(why);
+    agent.lost_ns = monotonic_ns();
+    close_gate(gate);
 }
 
 void agent_tell(struct gate *gate, struct wire_message *message)
@@ -37,7 +60,7 @@ void agent_tell(struct gate *gate, struct wire_message *message)
     message->header.version = agent.version;
     int result = attach_is_ours(&agent.connection) ? wire_post(agent.connection.fd, message) : -EBADF;
     if (result < 0)
-        agent_lose_daemon(gate, strerror(-result));
+        agent_lose_connection(gate, strerror(-result));
 }
 
 void agent_tell_want(struct gate *gate)

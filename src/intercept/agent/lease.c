@@ -42,7 +42,7 @@ static void nap(struct gate *gate, uint64_t ns)
     struct timespec time = {.tv_nsec = (long)ns};
     struct pollfd hung_up = {.fd = agent.connection.open ? agent.connection.fd : -1};
     if (ppoll(&hung_up, 1, &time, NULL) > 0)
-        agent_lose_daemon(gate, "it closed the connection");
+        agent_lose_connection(gate, "it was closed at the other end");
 }
 
 /* Send CLOSED: no thread submits any more, except one kernel of each thread that loads its code, and the work in flight

@@ -186,8 +186,7 @@ static int say_hello(int fd, const struct session_settings *settings, const stru
     return result;
 }
 
-/* Whether a failure to connect means that no daemon serves there, or none that this process may reach. */
-static bool is_nobody_there(int result)
+bool attach_is_nobody_there(int result)
 {
     return result == -ENOENT || result == -ENOTDIR || result == -ECONNREFUSED || result == -EACCES ||
            result == -EPERM || result == -EAFNOSUPPORT;
@@ -199,7 +198,7 @@ int attach_open(const struct session_settings *settings, const struct attachment
     attach_close();
     int fd = attach_connect(settings, timeout_ms, error);
     if (fd < 0)
-        return !*settings->session_id && is_nobody_there(fd) ? -ENOENT : fd;
+        return !*settings->session_id && attach_is_nobody_there(fd) ? -ENOENT : fd;
     int result = say_hello(fd, settings, previous, attachment, error);
     if (result < 0) {
         close(fd);

@@ -21,6 +21,9 @@ bool attach_is_ours(const struct attach_descriptor *descriptor);
 /* Close the descriptor, if it still is ours. Async-signal-safe. */
 void attach_let_go(struct attach_descriptor *descriptor);
 
+/* Whether a failure to connect means that no daemon serves there, or none that this process may reach. */
+bool attach_is_nobody_there(int result);
+
 /* Make a new connection to the daemon; sending and receiving on it wait for at most `timeout_ms`. Returns its
  * descriptor, or a negative errno. */
 int attach_connect(const struct session_settings *settings, int timeout_ms, struct error *error);
