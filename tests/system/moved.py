@@ -18,10 +18,11 @@ def wait_for_card(daemon, taken, left_bytes):
              lambda: f"{left_bytes} of {taken} bytes to have left the cards, not {taken - card_used(daemon)}")
 
 
-def wait_until_shown(daemon, session):
+def wait_until_shown(daemon, session, on_cards=None):
     """NVML shows what the session has on the cards, which it may still not do for what a program has just taken. Returns what the
     cards show as taken, all together."""
-    on_cards = session["used_bytes"] if session["oversubscribe"] == "none" else session["movable_bytes"]
+    if on_cards is None:
+        on_cards = session["used_bytes"] if session["oversubscribe"] == "none" else session["movable_bytes"]
     wait_for(lambda: shown_of(daemon, session) >= on_cards - ROUNDING,
              lambda: f"{on_cards} bytes of {session['name']} to be shown, not {shown_of(daemon, session)}")
     return card_used(daemon)
@@ -48,7 +49,8 @@ def suspend(daemon, name):
 
 def suspend_in_part(daemon, name):
     """Some of the session's memory cannot leave. Returns what is said of it."""
-    before, taken = daemon.session(name), card_used(daemon)
+    before = daemon.session(name)
+    taken = wait_until_shown(daemon, before, before["used_bytes"])
     result = daemon.cli("suspend", name, check=False)
     assert result.returncode == 3, (result.returncode, result.stderr)
     session = daemon.session(name)

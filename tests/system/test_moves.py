@@ -247,11 +247,14 @@ def test_programs_that_came_back_alone_leave_again(daemon, product, reap):
         assert plain.ask(f"alloc {200 * MIB}") == "allocated" and plain.ask("fill 1") == "filled"
         return plain
     plains = [begin(), begin()]
+    wait_for(lambda: free_bytes(daemon) <= card - 400 * MIB, "both to be shown")
     each = (card - free_bytes(daemon)) // 2
     suspend(daemon, "a")
     other = Movable(reap(subprocess.Popen([product.program("movable"), "0", "1"], env=daemon.gpu.environment(), text=True,
                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
-    assert other.ask(f"alloc {free_bytes(daemon) - each - 100 * MIB}") == "allocated"
+    wait_for(lambda: free_bytes(daemon) >= card - MIB, "both to have left")
+    assert other.ask(f"alloc {card - each - 100 * MIB}") == "allocated"
+    wait_for(lambda: free_bytes(daemon) <= each + 100 * MIB, "the other one to be shown")
     alone = free_bytes(daemon)
     refused = daemon.cli("resume", "a", check=False)
     assert refused.returncode == 1 and "no room" in refused.stderr
@@ -266,6 +269,7 @@ def test_programs_that_came_back_alone_leave_again(daemon, product, reap):
     daemon.cli("suspend", "a")
     wait_until_free(daemon, alone)
     other.end()
+    wait_for(lambda: free_bytes(daemon) >= card - MIB, "the other one to have left")
     resume(daemon, "a")
     for plain in plains:
         assert plain.ask("check") == "good"
@@ -605,22 +609,27 @@ def test_a_context_waits_for_as_much_room_as_it_takes(make_daemon, make_gpu, sta
     movable.end()
 
 
+def loads_code(product, is_lazy):
+    """A program whose modules take 100 MiB each. It is told so behind the session's environment, which has the GPU's own value."""
+    return ["env", f"FAKECUDA_MODULE_BYTES={100 * MIB}", f"FAKECUDA_LAZY_LOADING={is_lazy}", product.program("loading")]
+
+
 @pytest.mark.parametrize("is_lazy", [1, pytest.param(0, marks=pytest.mark.long)], ids=["by the first launch", "at once"])
 def test_code_waits_for_room(make_daemon, make_gpu, product, reap, is_lazy):
     """A module's code takes memory when it is loaded, or at the first launch of something of it. Nobody knows how much."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
     movable = Movable(reap(daemon.spawn("run", "--oversubscribe", "--name", "a", "--", product.program("movable"), "4", str(4 * MIB))))
     assert movable.ask(f"alloc {free_bytes(daemon) - 30 * MIB}") == "allocated"
-    loading = reap(daemon.spawn("run", "--name", "b", "--", product.program("loading"), env=daemon.environment(
-        FAKECUDA_MODULE_BYTES=100 * MIB, FAKECUDA_LAZY_LOADING=is_lazy)))
+    loading = reap(daemon.spawn("run", "--name", "b", "--", *loads_code(product, is_lazy)))
     assert loading.stdout.readline() == "ready\n"
+    wait_for(lambda: free_bytes(daemon) <= 30 * MIB, "what there is to be shown")
     before = free_bytes(daemon)
     loading.stdin.write("100\n")
     loading.stdin.flush()
     assert int(loading.stdout.readline() or "0") > 0, loading.stderr.read()
     session = daemon.session("a")
     assert session["residency"] in ("leaving", "away") and session["evicted_bytes"] > 60 * MIB
-    assert free_bytes(daemon) > before + 60 * MIB
+    wait_for(lambda: free_bytes(daemon) > before + 60 * MIB, "what has left to be shown")
     loading.stdin.close()
     assert loading.wait(20) == 0
     assert movable.ask("check") == "good"
@@ -628,11 +637,10 @@ def test_code_waits_for_room(make_daemon, make_gpu, product, reap, is_lazy):
 
 
 def test_code_that_nobody_can_make_room_for_is_refused(make_daemon, make_gpu, start_puppet, product, reap):
-    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, FAKECUDA_LAZY_LOADING=1)).start()
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB)).start()
     puppet = start_puppet(daemon, "--name", "stays", "--memory", "360MiB")
     assert puppet.ask(f"alloc {350 * MIB}").split()[0] == "0"
-    loading = reap(daemon.spawn("run", "--name", "b", "--oversubscribe", "--", product.program("loading"),
-                                env=daemon.environment(FAKECUDA_MODULE_BYTES=100 * MIB)))
+    loading = reap(daemon.spawn("run", "--name", "b", "--oversubscribe", "--", *loads_code(product, 1)))
     assert loading.stdout.readline() == "ready\n"
     loading.stdin.write("100\n")
     loading.stdin.flush()
