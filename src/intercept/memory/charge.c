@@ -308,7 +308,7 @@ static enum charge_answer take(struct charge *charge, enum gpu_place place, uint
             return CHARGE_TAKEN;
         charge_end_move();
     }
-    refusal_at(place, charge->gpu, bytes);
+    refusal_at(place == PLACE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 

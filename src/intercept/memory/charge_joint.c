@@ -33,7 +33,7 @@ enum charge_answer charge_take_import(struct charge *charge, CUdevice device, ui
             return CHARGE_TAKEN;
         charge_end_move();
     }
-    refusal_at(place, charge->gpu, bytes);
+    refusal_at(place == PLACE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 
@@ -65,7 +65,7 @@ enum charge_answer charge_ask_import(struct charge *charge, uint64_t bytes, uint
         leave(*joint);
         charge_end_move();
     }
-    refusal_at(place, charge->gpu, bytes);
+    refusal_at(place == PLACE_ON_GPU, charge->gpu, bytes);
     return CHARGE_REFUSED;
 }
 

@@ -1,10 +1,10 @@
 #include "intercept/memory/refusal.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/units.h"
 #include "cuda/uuid.h"
-#include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
 #include "intercept/session/private.h"
 #include "intercept/session/session.h"
@@ -125,52 +125,46 @@ void refusal_by_limit(uint32_t gpu, uint64_t bytes)
 
 /* --- By the card ----------------------------------------------------------------------------------- */
 
-/* " and the card has 12MiB free", where the driver says so of the GPU. */
-static void find_free(uint32_t gpu, char *text, size_t size)
+static const char *left_text(const struct refusal_by_card *what, char *text, size_t size)
 {
-    struct charge charge;
-    size_t free_bytes, total_bytes;
     char free_text[UNITS_BYTES_TEXT], total_text[UNITS_BYTES_TEXT];
-    snprintf(text, size, "the card has too little left");
-    if (charge_place_inside(&charge) != PLACE_ON_GPU || charge.gpu != gpu || !real(cuMemGetInfo_v2) ||
-        real(cuMemGetInfo_v2)(&free_bytes, &total_bytes) != CUDA_SUCCESS)
-        return;
-    snprintf(text, size, "the card has only %s of %s left", units_format_bytes(free_bytes, free_text),
-             units_format_bytes(total_bytes, total_text));
+    snprintf(
+        text, size, what->total_bytes ? "the card has only %s of %s left" : "the card has too little left",
+        units_format_bytes(what->free_bytes, free_text), units_format_bytes(what->total_bytes, total_text));
+    return text;
 }
 
-static void say_card(const struct wire_refusal_told *refusal)
+static void say_card(const struct wire_refusal_told *refusal, const char *left)
 {
     struct told told = tell(refusal);
-    char left[120], asked[UNITS_BYTES_TEXT + 72] = "";
-    find_free(refusal->gpu, left, sizeof(left));
+    char asked[UNITS_BYTES_TEXT + 72] = "the program's code needs more on";
     if (refusal->asked_bytes)
         snprintf(asked, sizeof(asked), "asked for %s (%llu bytes)%s on", told.asked,
                  (unsigned long long)refusal->asked_bytes, told.what);
-    const char *request = *asked ? asked : "the program's code needs more on";
     if (session_is_standalone())
         report_once(&private_get()->said_denied, "out of memory: %s %s; used %s of the limit %s, but %s",
-                    request, told.uuid, told.used, told.limit, left);
+                    asked, told.uuid, told.used, told.limit, left);
     else
         report_once(
             &private_get()->said_denied,
             "out of memory in session %.*s: %s %s; used %s of the limit %s, but %s. 'gpuslice gpus%s' "
             "shows who has the rest",
-            LEDGER_SESSION_ID_BYTES, told.policy->session_id, request, told.uuid, told.used, told.limit, left,
+            LEDGER_SESSION_ID_BYTES, told.policy->session_id, asked, told.uuid, told.used, told.limit, left,
             told.simulated);
 }
 
-void refusal_by_card(uint32_t gpu, uint64_t bytes, uint64_t charged_bytes)
+void refusal_by_card(const struct refusal_by_card *what)
 {
     if (session_mode() != SESSION_INSIDE)
         return;
     int saved_errno = errno;
-    struct wire_refusal_told refusal = refusal_now(gpu, bytes, WIRE_REFUSAL_BY_CARD);
-    refusal.used_bytes -= refusal.used_bytes < charged_bytes ? refusal.used_bytes : charged_bytes;
-    ledger_count_refused(session_slot(), gpu);
+    char left[120];
+    struct wire_refusal_told refusal = refusal_now(what->gpu, what->asked_bytes, WIRE_REFUSAL_BY_CARD);
+    refusal.used_bytes -= refusal.used_bytes < what->charged_bytes ? refusal.used_bytes : what->charged_bytes;
+    ledger_count_refused(session_slot(), what->gpu);
     session_tell_refusal(&refusal);
     if (!was_said())
-        say_card(&refusal);
+        say_card(&refusal, left_text(what, left, sizeof(left)));
     errno = saved_errno;
 }
 
@@ -192,9 +186,9 @@ void refusal_of_gpu(void)
     errno = saved_errno;
 }
 
-void refusal_at(enum gpu_place place, uint32_t gpu, uint64_t bytes)
+void refusal_at(bool is_named, uint32_t gpu, uint64_t bytes)
 {
-    if (place == PLACE_ON_GPU)
+    if (is_named)
         refusal_by_limit(gpu, bytes);
     else
         refusal_of_gpu();
