@@ -2,7 +2,7 @@
 
 #include "base/names.h"
 
-static const char *const names[LEDGER_ENGINE_COUNT] = {
+const char *const session_engine_words[LEDGER_ENGINE_COUNT + 1] = {
     [LEDGER_ENGINE_PLAIN] = "none",
     [LEDGER_ENGINE_SWAP] = "swap",
     [LEDGER_ENGINE_MANAGED] = "managed",
@@ -10,7 +10,7 @@ static const char *const names[LEDGER_ENGINE_COUNT] = {
 
 bool session_engine_parse(const char *text, enum ledger_engine *engine)
 {
-    int at = names_find(names, LEDGER_ENGINE_COUNT, text);
+    int at = names_find(session_engine_words, LEDGER_ENGINE_COUNT, text);
     if (at >= 0)
         *engine = (enum ledger_engine)at;
     return at >= 0;
@@ -18,5 +18,5 @@ bool session_engine_parse(const char *text, enum ledger_engine *engine)
 
 const char *session_engine_name(enum ledger_engine engine)
 {
-    return names[engine];
+    return session_engine_words[engine];
 }

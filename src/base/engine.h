@@ -11,6 +11,9 @@ enum ledger_engine {
     LEDGER_ENGINE_COUNT,
 };
 
+/* By value; ends with NULL. */
+extern const char *const session_engine_words[LEDGER_ENGINE_COUNT + 1];
+
 /* "none", "swap", "managed"; false when `text` is none of them. */
 bool session_engine_parse(const char *text, enum ledger_engine *engine);
 const char *session_engine_name(enum ledger_engine engine);

@@ -2,7 +2,7 @@
 
 #include "base/names.h"
 
-static const char *const names[PRIORITY_COUNT] = {
+const char *const session_priority_words[PRIORITY_COUNT + 1] = {
     [PRIORITY_LOW] = "low",
     [PRIORITY_NORMAL] = "normal",
     [PRIORITY_HIGH] = "high",
@@ -11,7 +11,7 @@ static const char *const names[PRIORITY_COUNT] = {
 
 bool session_priority_parse(const char *text, enum session_priority *priority)
 {
-    int at = names_find(names, PRIORITY_COUNT, text);
+    int at = names_find(session_priority_words, PRIORITY_COUNT, text);
     if (at >= 0)
         *priority = (enum session_priority)at;
     return at >= 0;
@@ -19,5 +19,5 @@ bool session_priority_parse(const char *text, enum session_priority *priority)
 
 const char *session_priority_name(enum session_priority priority)
 {
-    return names[priority];
+    return session_priority_words[priority];
 }

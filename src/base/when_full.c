@@ -2,7 +2,7 @@
 
 #include "base/names.h"
 
-static const char *const names[WHEN_FULL_COUNT] = {
+const char *const when_full_words[WHEN_FULL_COUNT + 1] = {
     [WHEN_FULL_REFUSE] = "refuse",
     [WHEN_FULL_WAIT] = "wait",
     [WHEN_FULL_OVERSUBSCRIBE] = "oversubscribe",
@@ -10,7 +10,7 @@ static const char *const names[WHEN_FULL_COUNT] = {
 
 bool when_full_parse(const char *text, enum when_full *when_full)
 {
-    int at = names_find(names, WHEN_FULL_COUNT, text);
+    int at = names_find(when_full_words, WHEN_FULL_COUNT, text);
     if (at >= 0)
         *when_full = (enum when_full)at;
     return at >= 0;
@@ -18,5 +18,5 @@ bool when_full_parse(const char *text, enum when_full *when_full)
 
 const char *when_full_name(enum when_full when_full)
 {
-    return names[when_full];
+    return when_full_words[when_full];
 }

@@ -14,6 +14,9 @@ enum when_full {
     WHEN_FULL_COUNT,
 };
 
+/* By value; NULL for WHEN_FULL_UNSAID, and at the end. */
+extern const char *const when_full_words[WHEN_FULL_COUNT + 1];
+
 /* "refuse", "wait", "oversubscribe"; false when `text` is none of them. */
 bool when_full_parse(const char *text, enum when_full *when_full);
 /* NULL for WHEN_FULL_UNSAID. */

@@ -32,21 +32,16 @@ enum cli_kind {
     CLI_SESSION,        /* const char *: a session's ID, prefix of one, or name */
     CLI_GPU,            /* struct gpu_names; each one is added */
     CLI_MEMORY,         /* struct memory_limits */
-    CLI_SHARE,          /* struct share */
-    CLI_PRIORITY,       /* const char *: one of cli_priorities */
     CLI_FIELDS,         /* const char *: comma-separated names of the API's fields */
     CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
     CLI_FORM,           /* const char *: one of cli_forms */
     CLI_COUNT,          /* unsigned: above 0 */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
-    CLI_WHEN_FULL,      /* const char *: one of cli_when_full */
     CLI_ANTI_THRASH,    /* const char *: one of cli_anti_thrash */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
-    CLI_LIFETIME,       /* uint64_t: microseconds, above 0; UINT64_MAX for "never" */
-    CLI_MAYBE_DURATION, /* uint64_t: the same; UINT64_MAX when the option has no "=VALUE" */
-    CLI_SIZE,           /* uint64_t: bytes, above 0 */
-    CLI_MAYBE_ENGINE,   /* const char *: one of cli_engines; the first when the option has no "=VALUE" */
-    CLI_TTL_ACTION,     /* const char *: one of cli_ttl_actions */
+    CLI_MAYBE_DURATION, /* uint64_t: microseconds; UINT64_MAX when the option has no "=VALUE" */
+    CLI_PROPERTY,       /* struct session_properties: the option's property */
+    CLI_PROPERTIES,     /* no option, but the place of those of properties; `offset`: which */
     CLI_COMMAND,        /* operands: a program and its arguments */
     CLI_SHELL,          /* operands: bash, zsh or fish */
     CLI_VERB,           /* operands: a verb's name */
@@ -79,7 +74,11 @@ struct cli_option {
     size_t offset; /* of the value in struct cli_arguments */
     const char *help;
     char letter; /* "-q" is the same; 0: none */
+    const struct property *property;
 };
+
+/* Which properties a verb has options for. */
+enum cli_properties { CLI_PROPERTIES_NEW, CLI_PROPERTIES_CHANGE, CLI_PROPERTIES_SLICE };
 
 struct cli_verb {
     const char *name;
@@ -96,22 +95,18 @@ struct cli_verb {
     enum cli_status (*act)(const struct cli_arguments *arguments);
 };
 
-/* What --priority takes, lowest first; ends with NULL. */
-extern const char *const cli_priorities[];
-/* What --oversubscribe takes; ends with NULL. */
-extern const char *const cli_engines[];
-/* What --when-full takes; ends with NULL. */
-extern const char *const cli_when_full[];
 /* What --anti-thrash takes; ends with NULL. */
 extern const char *const cli_anti_thrash[];
-/* What --ttl-action takes; ends with NULL. */
-extern const char *const cli_ttl_actions[];
 /* What --by takes; ends with NULL. */
 extern const char *const cli_usage_by[];
 /* What --output takes; ends with NULL. */
 extern const char *const cli_forms[];
 
-/* Whether the option takes the next word as its value. */
+/* The verb's first option (`option` NULL), and the one after `option`; NULL after the last. */
+const struct cli_option *cli_next_option(const struct cli_verb *verb, const struct cli_option *option);
+
+/* Whether the option may stand without its value, and whether it takes the next word as its value. */
+bool cli_option_may_lack_value(const struct cli_option *option);
 bool cli_option_takes_word(const struct cli_option *option);
 
 /* All verbs, in the order of `gpuslice help`; ends with NULL. */

@@ -30,7 +30,7 @@ static int read_wish(char *const *operands, unsigned count, struct session_wish 
 {
     int result = count > 0 ? memory_limits_parse(&wish->memory, operands[0], error) : 0;
     if (result == 0 && count > 1)
-        result = units_parse_duration(operands[1], &wish->ttl_usec, error);
+        result = property_parse(&session_properties[PROPERTY_TTL], operands[1], &wish->properties, error);
     return result;
 }
 

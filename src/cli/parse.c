@@ -32,39 +32,6 @@ static int check_verb(const char *text, struct error *error)
                      text);
 }
 
-const char *const cli_priorities[] = {"low", "normal", "high", "critical", NULL};
-
-static int check_priority(const char *text, struct error *error)
-{
-    for (const char *const *known = cli_priorities; *known; known++)
-        if (strcmp(text, *known) == 0)
-            return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is not a priority; expected low, normal, high or critical",
-                     text);
-}
-
-const char *const cli_engines[] = {"swap", "managed", NULL};
-
-static int check_engine(const char *text, struct error *error)
-{
-    for (const char *const *known = cli_engines; *known; known++)
-        if (strcmp(text, *known) == 0)
-            return 0;
-    return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not a value of --oversubscribe; expected swap or managed", text);
-}
-
-const char *const cli_when_full[] = {"refuse", "wait", "oversubscribe", NULL};
-
-static int check_when_full(const char *text, struct error *error)
-{
-    for (const char *const *known = cli_when_full; *known; known++)
-        if (strcmp(text, *known) == 0)
-            return 0;
-    return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not a value of --when-full; expected refuse, wait or oversubscribe", text);
-}
-
 const char *const cli_anti_thrash[] = {"on", "off", "auto", NULL};
 
 static int check_anti_thrash(const char *text, struct error *error)
@@ -73,17 +40,6 @@ static int check_anti_thrash(const char *text, struct error *error)
         if (strcmp(text, *known) == 0)
             return 0;
     return error_set(error, EINVAL, NULL, "'%.80s' is not a setting of anti-thrash; expected on, off or auto",
-                     text);
-}
-
-const char *const cli_ttl_actions[] = {"none", "kill", NULL};
-
-static int check_ttl_action(const char *text, struct error *error)
-{
-    for (const char *const *known = cli_ttl_actions; *known; known++)
-        if (strcmp(text, *known) == 0)
-            return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is not a value of --ttl-action; expected none or kill",
                      text);
 }
 
@@ -106,19 +62,6 @@ static int take_count(const char *text, unsigned *count, struct error *error)
                          "'%.80s' is not a number of lines; expected one above 0, like 20", text);
     *count = (unsigned)number;
     return 0;
-}
-
-/* 0 would be stored as what stands for an option that was not given. */
-static int take_size(const char *text, uint64_t *bytes, struct error *error)
-{
-    uint64_t size;
-    int result = units_parse_bytes(text, &size, error);
-    if (result == 0 && size == 0)
-        return error_set(error, EINVAL, NULL, "a size of '%.64s' is nothing; expected one above 0, like 4GiB",
-                         text);
-    if (result == 0)
-        *bytes = size;
-    return result;
 }
 
 static int check_usage_by(const char *text, struct error *error)
@@ -158,11 +101,6 @@ static int take_value(const struct cli_option *option, const char *value, struct
         return gpu_names_add_list(target, value, error);
     case CLI_MEMORY:
         return memory_limits_parse(target, value, error);
-    case CLI_SHARE:
-        return units_parse_share(value, target, error);
-    case CLI_PRIORITY:
-        result = check_priority(value, error);
-        break;
     case CLI_FIELDS:
         if (value[strspn(value, "abcdefghijklmnopqrstuvwxyz_,")] || !*value)
             result = error_set(
@@ -181,26 +119,11 @@ static int take_value(const struct cli_option *option, const char *value, struct
     case CLI_QUANTUM:
         result = units_parse_quantum(value, &(uint64_t){0}, error);
         break;
-    case CLI_WHEN_FULL:
-        result = check_when_full(value, error);
-        break;
     case CLI_ANTI_THRASH:
         result = check_anti_thrash(value, error);
         break;
-    case CLI_LIFETIME:
-        if (strcmp(value, "never") == 0) {
-            *(uint64_t *)target = UINT64_MAX;
-            return 0;
-        }
-        return units_parse_duration(value, target, error);
-    case CLI_SIZE:
-        return take_size(value, target, error);
-    case CLI_MAYBE_ENGINE:
-        result = check_engine(value, error);
-        break;
-    case CLI_TTL_ACTION:
-        result = check_ttl_action(value, error);
-        break;
+    case CLI_PROPERTY:
+        return property_parse(option->property, value, target, error);
     case CLI_DURATION:
     case CLI_MAYBE_DURATION:
         return units_parse_duration(value, target, error);
@@ -220,7 +143,8 @@ static const struct cli_option *find_option(const struct cli_verb *verb, const c
         name = "help";
         length = 4;
     }
-    for (const struct cli_option *option = verb->options; option->name; option++)
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option))
         if ((strlen(option->name) == length && memcmp(option->name, name, length) == 0) ||
             (length == 1 && option->letter && option->letter == *name))
             return option;
@@ -231,7 +155,8 @@ static int unknown_option(const struct cli_verb *verb, const char *word, struct 
 {
     char known[256] = "";
     size_t used = 0;
-    for (const struct cli_option *option = verb->options; option->name && used < sizeof(known); option++)
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option && used < sizeof(known);
+         option = cli_next_option(verb, option))
         used += (size_t)snprintf(known + used, sizeof(known) - used, "%s--%s", used ? " " : "", option->name);
     return error_set(error, EINVAL, NULL, "'gpuslice %s' has no option '%.*s'; expected one of %s",
                      verb->name, (int)strcspn(word, "="), word, known);
@@ -243,9 +168,17 @@ static int blame_option(const struct cli_option *option, const struct error *cau
     return error_set(error, cause->status, cause->code, "--%s: %s", option->name, cause->message);
 }
 
-bool cli_option_takes_word(const struct cli_option *option)
+/* What an option means that has no value: nothing to wait for, or the first of the words that turns it on. */
+static int take_no_value(const struct cli_option *option, struct cli_arguments *arguments)
 {
-    return option->kind != CLI_FLAG && option->kind != CLI_MAYBE_DURATION && option->kind != CLI_MAYBE_ENGINE;
+    void *target = (char *)arguments + option->offset;
+    if (option->kind == CLI_FLAG)
+        *(bool *)target = true;
+    else if (option->kind == CLI_MAYBE_DURATION)
+        *(uint64_t *)target = UINT64_MAX;
+    else
+        property_parse(option->property, option->value ? option->property->words[1] : "yes", target, NULL);
+    return 1;
 }
 
 /* Read the option at `words[0]` and its value. Returns how many words it took. */
@@ -261,21 +194,11 @@ static int parse_option(const struct cli_verb *verb, char **words, struct cli_ar
     if (!option || one_dash != is_letter)
         return unknown_option(verb, word, error);
 
-    if (option->kind == CLI_FLAG) {
-        if (equals)
-            return error_set(error, EINVAL, NULL, "--%s has the value '%.80s'; expected none", option->name,
-                             equals + 1);
-        *(bool *)((char *)arguments + option->offset) = true;
-        return 1;
-    }
-    if (option->kind == CLI_MAYBE_DURATION && !equals) {
-        *(uint64_t *)(void *)((char *)arguments + option->offset) = UINT64_MAX;
-        return 1;
-    }
-    if (option->kind == CLI_MAYBE_ENGINE && !equals) {
-        *(const char **)(void *)((char *)arguments + option->offset) = cli_engines[0];
-        return 1;
-    }
+    if (!option->value && equals)
+        return error_set(error, EINVAL, NULL, "--%s has the value '%.80s'; expected none", option->name,
+                         equals + 1);
+    if (!equals && !cli_option_takes_word(option))
+        return take_no_value(option, arguments);
     const char *value = equals ? equals + 1 : words[1];
     if (!value || (!equals && strncmp(value, "--", 2) == 0))
         return error_set(error, EINVAL, NULL, "--%s has no value; expected --%s %s", option->name,
@@ -315,9 +238,9 @@ static bool is_set(const char *name)
 /* nvshare's users may have this variable in their environment. */
 static void read_environment(struct cli_arguments *arguments)
 {
-    const char *engine = arguments->wish.oversubscribe;
-    if (engine && strcmp(engine, "managed") == 0 && is_set("NVSHARE_ENABLE_SINGLE_OVERSUB"))
-        arguments->wish.single_oversubscribe = true;
+    struct session_properties *properties = &arguments->wish.properties;
+    if (properties->engine == LEDGER_ENGINE_MANAGED && is_set("NVSHARE_ENABLE_SINGLE_OVERSUB"))
+        property_parse(&session_properties[PROPERTY_SINGLE_OVERSUBSCRIBE], "yes", properties, NULL);
 }
 
 int cli_parse(const struct cli_verb *verb, char **words, struct cli_arguments *arguments, struct error *error)

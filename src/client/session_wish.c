@@ -4,20 +4,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* UINT64_MAX means never. */
-static int check_seconds(const char *option, uint64_t usec, struct error *error)
-{
-    if (usec == UINT64_MAX || (usec % 1000000 == 0 && usec / 1000000 <= INT32_MAX))
-        return 0;
-    return error_set(error, EINVAL, NULL,
-                     "--%s is not a whole number of seconds; expected one, like 90s or 2h", option);
-}
-
-static json_t *seconds_json(uint64_t usec)
-{
-    return usec == UINT64_MAX ? json_null() : json_integer((json_int_t)(usec / 1000000));
-}
-
 int session_wish_check(const struct session_wish *wish, struct error *error)
 {
     const struct gpu_names *apart = &wish->memory.gpus;
@@ -28,8 +14,7 @@ int session_wish_check(const struct session_wish *wish, struct error *error)
                 "--memory gives GPU '%s' a limit, but no --gpu names that GPU; write it the same "
                 "way in both",
                 apart->names[i]);
-    int result = check_seconds("ttl", wish->ttl_usec, error);
-    return result < 0 ? result : check_seconds("idle-suspend", wish->idle_suspend_usec, error);
+    return 0;
 }
 
 static void set_limit(json_t *object, uint64_t bytes, uint32_t part)
@@ -67,7 +52,6 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
     const struct memory_limits *memory = &wish->memory;
     const struct gpu_names *gpus = wish->gpus.count ? &wish->gpus : &memory->gpus;
     struct gpu_names visible = {0};
-    char share[UNITS_SHARE_TEXT];
     if (gpus->count == 0 && visible_devices) {
         int result = gpu_names_from_visible_devices(&visible, visible_devices, error);
         if (result < 0)
@@ -80,25 +64,8 @@ int session_wish_body(const struct session_wish *wish, const char *visible_devic
     if (gpus->count)
         json_object_set_new(*body, "gpus", gpus_body(gpus, memory));
     set_limit(*body, memory->every_bytes, memory->every_part);
-    if (wish->compute.max)
-        json_object_set_new(*body, "compute", json_string(units_format_share(wish->compute, share)));
-    if (wish->ttl_usec)
-        json_object_set_new(*body, "ttl_seconds", seconds_json(wish->ttl_usec));
-    if (wish->ttl_action)
-        json_object_set_new(*body, "ttl_action", json_string(wish->ttl_action));
-    if (wish->oversubscribe)
-        json_object_set_new(*body, "oversubscribe", json_string(wish->oversubscribe));
-    if (wish->when_full)
-        json_object_set_new(*body, "when_full", json_string(wish->when_full));
-    if (wish->single_oversubscribe)
-        json_object_set_new(*body, "single_oversubscribe", json_true());
-    if (wish->host_memory_bytes)
-        json_object_set_new(*body, "host_memory_bytes", json_integer((json_int_t)wish->host_memory_bytes));
-    if (wish->idle_suspend_usec)
-        json_object_set_new(*body, "idle_suspend_seconds", seconds_json(wish->idle_suspend_usec));
+    properties_to_json(&wish->properties, *body);
     if (wish->own_socket)
         json_object_set_new(*body, "own_socket", json_true());
-    if (wish->priority)
-        json_object_set_new(*body, "priority", json_string(wish->priority));
     return 0;
 }

@@ -7,29 +7,21 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/units.h"
 #include "client/gpu_names.h"
 #include "client/memory_limits.h"
+#include "config/session_properties.h"
 
 struct session_wish {
     const char *name; /* NULL: not given, as in the other fields */
     struct gpu_names gpus;
     struct memory_limits memory;
-    struct share compute; /* max 0: not given */
-    const char *priority;
-    uint64_t ttl_usec;         /* 0: not given; UINT64_MAX: never */
-    const char *ttl_action;    /* "none" or "kill" */
-    uint64_t wait_usec;        /* 0: not given; UINT64_MAX: for ever */
-    const char *oversubscribe; /* "swap" or "managed" */
-    const char *when_full;     /* "refuse", "wait" or "oversubscribe" */
-    bool single_oversubscribe;
-    uint64_t host_memory_bytes; /* 0: not given */
-    uint64_t idle_suspend_usec; /* 0: not given; UINT64_MAX: never */
-    bool own_socket;            /* give it a socket of its own, for a container */
+    struct session_properties properties;
+    uint64_t wait_usec; /* 0: not given; UINT64_MAX: for ever */
+    bool own_socket;    /* give it a socket of its own, for a container */
 };
 
 /* Check the parts of a wish against each other: a GPU that --memory names must be one of those that --gpu names, if
- * --gpu is given; --ttl and --idle-suspend are whole seconds. */
+ * --gpu is given. */
 int session_wish_check(const struct session_wish *wish, struct error *error);
 
 /* The body of a POST or PATCH with what the wish names and nothing else. If the wish names no GPU, it gets those of

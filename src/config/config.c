@@ -59,7 +59,7 @@ static void *section_of(struct config *config, const struct config_key *key)
 
 static int set_standards(struct config *config, struct error *error)
 {
-    for (const struct config_key *key = config_keys; key->name; key++) {
+    for (const struct config_key *key = config_next_key(NULL); key; key = config_next_key(key)) {
         if (key->section >= CONFIG_CEILING)
             continue;
         struct config_entry *entry = add_entry(config, key, single_sections[key->section]);
@@ -103,13 +103,8 @@ static int add_ceiling(struct config *config, const char *section, unsigned line
         return error_set(error, E2BIG, NULL, "more than %d sections; expected fewer", CONFIG_SECTIONS_MAX);
     config->ceilings = grown;
     *ceiling = &grown[config->ceiling_count++];
-    **ceiling = (struct config_ceiling){.is_group = is_group,
-                                        .line = line,
-                                        .memory_bytes = UINT64_MAX,
-                                        .compute = UINT32_MAX,
-                                        .sessions = UINT32_MAX,
-                                        .host_memory_bytes = UINT64_MAX,
-                                        .priority = PRIORITY_COUNT};
+    **ceiling = (struct config_ceiling){
+        .is_group = is_group, .line = line, .memory_bytes = UINT64_MAX, .sessions = UINT32_MAX};
     strcpy((*ceiling)->name, name);
     return 0;
 }
@@ -201,8 +196,7 @@ static int set_over(struct config *config, const struct config_key *key, const c
 
 static int set_from_outside(struct config *config, const struct config_option *options, struct error *error)
 {
-    for (size_t i = 0; config_keys[i].name; i++) {
-        const struct config_key *key = &config_keys[i];
+    for (const struct config_key *key = config_next_key(NULL); key; key = config_next_key(key)) {
         const char *value = key->environment ? getenv(key->environment) : NULL;
         int result = 0;
         if (value && *value)

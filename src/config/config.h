@@ -15,17 +15,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/engine.h"
 #include "base/error.h"
-#include "base/priority.h"
 #include "base/units.h"
-#include "base/when_full.h"
+#include "config/session_properties.h"
 
 #define CONFIG_FILE "gpuslice.conf"
 #define CONFIG_SESSIONS_FILE "sessions.conf"
 #define CONFIG_FILE_BYTES_MAX (1u << 20)
 #define CONFIG_SECTIONS_MAX 4096
-#define CONFIG_KEYS_MAX 64
+#define CONFIG_KEYS_MAX 96
 #define CONFIG_NAME_BYTES 64 /* of the name of a user, group or session, with its zero */
 #define CONFIG_ADDRESS_BYTES 256
 #define CONFIG_SECRET_BYTES 512
@@ -37,26 +35,21 @@ enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_SCHEDULER, CONFIG_C
 
 /* How a value is written and stored. */
 enum config_kind {
-    CONFIG_SIZE,       /* uint64_t bytes, above 0 */
-    CONFIG_HOST_SIZE,  /* uint64_t bytes, at least HOST_MEMORY_LEAST_BYTES */
-    CONFIG_SHARE,      /* struct share */
-    CONFIG_PERCENT,    /* uint32_t ten-thousandths, above 0 */
-    CONFIG_DURATION,   /* uint64_t microseconds, above 0 */
-    CONFIG_SECONDS,    /* uint64_t whole seconds, 1 to 2147483647 */
-    CONFIG_COUNT,      /* uint32_t, 0 allowed */
-    CONFIG_FLAG,       /* bool: yes, no */
-    CONFIG_COMPAT,     /* bool: gslice, none */
-    CONFIG_LINES,      /* bool: influx, json */
-    CONFIG_PRIORITY,   /* enum session_priority */
-    CONFIG_ENGINE,     /* enum ledger_engine */
-    CONFIG_WHEN_FULL,  /* enum when_full */
-    CONFIG_TTL_ACTION, /* bool: kill, none */
-    CONFIG_ADDRESS,    /* char[CONFIG_ADDRESS_BYTES] */
-    CONFIG_PATH,       /* char[PATH_MAX], absolute */
-    CONFIG_SECRET,     /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
-    CONFIG_USER,       /* uid_t */
-    CONFIG_WORDS,      /* char *: comma-separated words; owned */
-    CONFIG_MATCH,      /* struct config_match: comma-separated rules; owned */
+    CONFIG_SIZE,      /* uint64_t bytes, above 0 */
+    CONFIG_HOST_SIZE, /* uint64_t bytes, at least HOST_MEMORY_LEAST_BYTES */
+    CONFIG_DURATION,  /* uint64_t microseconds, above 0 */
+    CONFIG_SECONDS,   /* uint64_t whole seconds, 1 to 2147483647 */
+    CONFIG_COUNT,     /* uint32_t, 0 allowed */
+    CONFIG_FLAG,      /* bool: yes, no */
+    CONFIG_COMPAT,    /* bool: gslice, none */
+    CONFIG_LINES,     /* bool: influx, json */
+    CONFIG_ADDRESS,   /* char[CONFIG_ADDRESS_BYTES] */
+    CONFIG_PATH,      /* char[PATH_MAX], absolute */
+    CONFIG_SECRET,    /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
+    CONFIG_USER,      /* uid_t */
+    CONFIG_WORDS,     /* char *: comma-separated words; owned */
+    CONFIG_PROPERTY,  /* struct session_properties: the property of the key */
+    CONFIG_MATCH,     /* struct config_match: comma-separated rules; owned */
 };
 
 enum config_when { CONFIG_LIVE, CONFIG_AT_START };
@@ -66,13 +59,17 @@ struct config_key {
     const char *name;
     enum config_kind kind;
     size_t offset; /* in the section's struct */
+    enum session_property property;
     const char *standard, *environment, *option;
     enum config_when when;
     const char *help;
 };
 
-/* All keys, by section; ends with a NULL name. */
+/* All keys; ends with a NULL name. */
 extern const struct config_key config_keys[];
+/* The first key, and the one after `key`; NULL: there are no more. Rows without help are no keys: properties that a section does
+ * not have. */
+const struct config_key *config_next_key(const struct config_key *key);
 
 /* Parse `text` as a value of `key` and store it in `section`, the section's struct. -EINVAL or -ERANGE; the message
  * does not say where the text came from. */
@@ -100,29 +97,21 @@ struct config_daemon {
 
 struct config_defaults {
     uint64_t memory_bytes; /* 0: the whole card */
-    struct share compute;
-    uint64_t ttl_seconds; /* 0: never */
-    bool kills_at_ttl;
-    enum session_priority priority;
-    enum when_full when_full;
-    uint64_t idle_suspend_seconds; /* 0: never */
-    uint64_t host_memory_bytes;    /* 0: as much as there is */
+    struct session_properties properties;
 };
 
 struct config_scheduler {
     uint64_t stop_undrainable_seconds; /* 0: never */
 };
 
-/* A value that the section does not give is the greatest of its type (PRIORITY_COUNT). */
+/* A value that the section does not give is the greatest of its type. */
 struct config_ceiling {
     bool is_group;
     char name[CONFIG_NAME_BYTES];
     unsigned line;
     uint64_t memory_bytes;
-    uint32_t compute, sessions;
-    enum session_priority priority;
-    enum when_full when_full; /* WHEN_FULL_UNSAID: not given */
-    uint64_t host_memory_bytes;
+    uint32_t sessions;
+    struct session_properties properties; /* the most of each that is given; of a share, its upper end */
 };
 
 enum config_origin { CONFIG_BY_DEFAULT, CONFIG_BY_FILE, CONFIG_BY_ENVIRONMENT, CONFIG_BY_OPTION };
@@ -204,12 +193,8 @@ struct config_session {
     uid_t owner;
     char *gpus; /* NULL: the GPU with the most unreserved memory */
     struct config_match match;
-    uint64_t memory_bytes;          /* 0: not given */
-    struct share compute;           /* max 0: not given */
-    enum session_priority priority; /* PRIORITY_COUNT: not given */
-    enum ledger_engine engine;
-    bool may_pass_card;
-    uint64_t host_memory_bytes, idle_suspend_seconds; /* 0: those of [defaults] */
+    uint64_t memory_bytes; /* 0: not given */
+    struct session_properties properties;
     bool memory_is_cap; /* a size beyond every GPU's memory means no limit, rather than an error */
 };
 

@@ -17,29 +17,59 @@
 #define STRUCT_SESSION struct config_session
 
 const struct config_key config_keys[] = {
-#define CONFIG_KEY(section, name, kind, field, standard, environment, option, when, help)                    \
-    {                                                                                                        \
-        CONFIG_##section,                                                                                    \
-        name,                                                                                                \
-        CONFIG_##kind,                                                                                       \
-        offsetof(STRUCT_##section, field),                                                                   \
-        standard,                                                                                            \
-        environment,                                                                                         \
-        option,                                                                                              \
-        CONFIG_##when,                                                                                       \
-        help},
+#define CONFIG_KEY(section_, name_, kind_, field, standard_, environment_, option_, when_, help_)            \
+    {.section = CONFIG_##section_,                                                                           \
+     .name = name_,                                                                                          \
+     .kind = CONFIG_##kind_,                                                                                 \
+     .offset = offsetof(STRUCT_##section_, field),                                                           \
+     .standard = standard_,                                                                                  \
+     .environment = environment_,                                                                            \
+     .option = option_,                                                                                      \
+     .when = CONFIG_##when_,                                                                                 \
+     .help = help_},
 #include "config/keys.def"
 #undef CONFIG_KEY
+#define PROPERTY_KEY(in, id, name_, standard_, environment_, help_)                                          \
+    {.section = CONFIG_##in,                                                                                 \
+     .name = name_,                                                                                          \
+     .kind = CONFIG_PROPERTY,                                                                                \
+     .offset = offsetof(STRUCT_##in, properties),                                                            \
+     .property = PROPERTY_##id,                                                                              \
+     .standard = standard_,                                                                                  \
+     .environment = environment_,                                                                            \
+     .when = CONFIG_LIVE,                                                                                    \
+     .help = help_},
+#define SESSION_PROPERTY(id, field, kind, words, noun, name, json, answer, value, option_help, standard,     \
+                         environment, default_help, ceiling_help, session_help, claim, flags)                \
+    PROPERTY_KEY(DEFAULTS, id, name, standard, environment, default_help)                                    \
+    PROPERTY_KEY(CEILING, id, name, NULL, NULL, ceiling_help)                                                \
+    PROPERTY_KEY(SESSION, id, name, NULL, NULL, session_help)
+#include "config/session_properties.def"
+#undef SESSION_PROPERTY
     {.name = NULL},
 };
 _Static_assert(sizeof(config_keys) / sizeof(config_keys[0]) <= CONFIG_KEYS_MAX, "more keys than places");
+
+const struct config_key *config_next_key(const struct config_key *key)
+{
+    enum config_section section = key ? key->section : CONFIG_DAEMON;
+    for (const struct config_key *at = key ? key + 1 : config_keys; section <= CONFIG_SESSION; at++) {
+        if (at->name && at->section == section && at->help)
+            return at;
+        if (at->name)
+            continue;
+        section++;
+        at = config_keys - 1;
+    }
+    return NULL;
+}
 
 int config_key_find(enum config_section section, const char *name, const struct config_key **key,
                     struct error *error)
 {
     char known[512] = "";
     size_t used = 0;
-    for (const struct config_key *at = config_keys; at->name; at++) {
+    for (const struct config_key *at = config_next_key(NULL); at; at = config_next_key(at)) {
         if (at->section != section)
             continue;
         if (strcmp(at->name, name) == 0) {
@@ -95,18 +125,6 @@ static int set_address(const char *text, char *target, struct error *error)
     if (colon == text && snprintf(whole, sizeof(whole), "127.0.0.1%s", text) < (int)sizeof(whole))
         text = whole;
     return set_text(text, target, CONFIG_ADDRESS_BYTES, error);
-}
-
-static int set_percent(const char *text, uint32_t *percent, struct error *error)
-{
-    struct share share;
-    int result = units_parse_share(text, &share, error);
-    if (result < 0)
-        return result;
-    if (share.min != share.max)
-        return error_set(error, EINVAL, NULL, "'%.80s' is a range; expected one percentage, like 50%%", text);
-    *percent = share.max;
-    return 0;
 }
 
 static int set_seconds(const char *text, uint64_t *seconds, struct error *error)
@@ -206,6 +224,23 @@ static int set_match(const char *text, struct config_match *match, struct error 
     return result;
 }
 
+/* A ceiling on a share is its upper end alone. */
+static int set_property(const struct config_key *key, const char *text, struct session_properties *properties,
+                        struct error *error)
+{
+    const struct property *row = &session_properties[key->property];
+    struct session_properties given = {0};
+    int result = property_parse(row, text, &given, error);
+    if (result == 0)
+        result = property_check_bound(row, &given, error);
+    if (result < 0)
+        return result;
+    if (row->kind == PROPERTY_KIND_SHARE && key->section == CONFIG_CEILING && strstr(text, ".."))
+        return error_set(error, EINVAL, NULL, "'%.80s' is a range; expected one percentage, like 50%%", text);
+    properties_take_given(properties, &given);
+    return 0;
+}
+
 int config_key_set(const struct config_key *key, void *section, const char *text, struct error *error)
 {
     void *target = (char *)section + key->offset;
@@ -214,10 +249,6 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         return set_size(text, target, error);
     case CONFIG_HOST_SIZE:
         return set_host_size(text, target, error);
-    case CONFIG_SHARE:
-        return units_parse_share(text, target, error);
-    case CONFIG_PERCENT:
-        return set_percent(text, target, error);
     case CONFIG_DURATION:
         return units_parse_duration(text, target, error);
     case CONFIG_SECONDS:
@@ -230,24 +261,6 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         return set_either(text, "gslice", "none", target, error);
     case CONFIG_LINES:
         return set_either(text, "json", "influx", target, error);
-    case CONFIG_PRIORITY:
-        if (session_priority_parse(text, target))
-            return 0;
-        return error_set(error, EINVAL, NULL,
-                         "'%.80s' is not a priority; expected low, normal, high or critical", text);
-    case CONFIG_ENGINE:
-        if (session_engine_parse(text, target))
-            return 0;
-        return error_set(error, EINVAL, NULL, "'%.80s' is not an engine; expected none, swap or managed",
-                         text);
-    case CONFIG_WHEN_FULL:
-        if (when_full_parse(text, target))
-            return 0;
-        return error_set(
-            error, EINVAL, NULL,
-            "'%.80s' is not what can become of a session; expected refuse, wait or oversubscribe", text);
-    case CONFIG_TTL_ACTION:
-        return set_either(text, "kill", "none", target, error);
     case CONFIG_ADDRESS:
         return set_address(text, target, error);
     case CONFIG_PATH:
@@ -260,6 +273,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         return set_user(text, target, error);
     case CONFIG_WORDS:
         return set_words(text, target, error);
+    case CONFIG_PROPERTY:
+        return set_property(key, text, target, error);
     case CONFIG_MATCH:
         return set_match(text, target, error);
     }

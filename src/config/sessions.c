@@ -34,7 +34,7 @@ static int add_session(struct config_sessions *sessions, const char *name, unsig
         return error_set(error, E2BIG, NULL, "more than %d sessions; expected fewer", CONFIG_SECTIONS_MAX);
     sessions->sessions = grown;
     *session = &grown[sessions->count++];
-    **session = (struct config_session){.line = line, .owner = geteuid(), .priority = PRIORITY_COUNT};
+    **session = (struct config_session){.line = line, .owner = geteuid()};
     strcpy((*session)->name, name);
     return 0;
 }
@@ -131,7 +131,8 @@ static int take_line(struct config_sessions *sessions, char *text, unsigned line
     int result = add_session(sessions, words[0], line, &session, error);
     if (result < 0)
         return result;
-    session->compute = share;
+    session->properties.compute = share;
+    session->properties.given = UINT32_C(1) << PROPERTY_COMPUTE;
     session->memory_bytes = bytes;
     session->memory_is_cap = true;
     return 0;

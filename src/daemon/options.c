@@ -44,7 +44,7 @@ static void print_help(void)
     puts("\nEnvironment: GPUSLICE_RUNTIME_DIR, GPUSLICE_STATE_DIR, GPUSLICE_CONFIG_DIR, GPUSLICE_SIMULATED, "
          "and\n"
          "over what gpuslice.conf says:");
-    for (const struct config_key *key = config_keys; key->name; key++)
+    for (const struct config_key *key = config_next_key(NULL); key; key = config_next_key(key))
         if (key->environment)
             printf("  %-28s %s\n", key->environment, key->name);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "config/session_properties.h"
 
 static int take_memory(json_t *body, const char *value, struct error *error)
 {
@@ -18,26 +19,6 @@ static int take_memory(json_t *body, const char *value, struct error *error)
     return result;
 }
 
-static int take_compute(json_t *body, const char *value, struct error *error)
-{
-    struct share share;
-    char text[UNITS_SHARE_TEXT];
-    int result = units_parse_share(value, &share, error);
-    if (result == 0)
-        json_object_set_new(body, "compute", json_string(units_format_share(share, text)));
-    return result;
-}
-
-static int take_priority(json_t *body, const char *value, struct error *error)
-{
-    static const char *const priorities[] = {"low", "normal", "high", "critical"};
-    for (size_t i = 0; i < sizeof(priorities) / sizeof(priorities[0]); i++)
-        if (strcmp(priorities[i], value) == 0)
-            return json_object_set_new(body, "priority", json_string(value));
-    return error_set(error, EINVAL, NULL, "'%.40s' is not a priority; expected low, normal, high or critical",
-                     value);
-}
-
 static int take_gpu(json_t *body, const char *value, struct error *error)
 {
     return json_object_set_new(body, "gpus", json_pack("[{s:s}]", "gpu", value));
@@ -48,11 +29,30 @@ static const struct {
     int (*take)(json_t *body, const char *value, struct error *error);
     const char *field;
 } parts[] = {
+    /* besides properties */
     {"memory", take_memory, "memory_bytes"},
-    {"compute", take_compute, "compute"},
-    {"priority", take_priority, "priority"},
     {"gpu", take_gpu, "gpus"},
 };
+
+/* A word that is a property's. */
+static int take_property(json_t *body, const char *name, size_t length, const char *value,
+                         struct error *error)
+{
+    struct session_properties properties = {0};
+    const struct property *row = property_find_name(name, length);
+    if (!row || !(row->flags & IN_SLURM))
+        return error_set(error, EINVAL, NULL,
+                         "'%.40s' is not known; expected memory=SIZE,compute=SHARE,priority=LEVEL,gpu=GPU",
+                         name);
+    if (!value || !*value)
+        return error_set(error, EINVAL, NULL, "%s has no value; expected %s=VALUE", row->name, row->name);
+    if (json_object_get(body, row->json))
+        return error_set(error, EINVAL, NULL, "%s is given twice; expected it once", row->name);
+    int result = property_parse(row, value, &properties, error);
+    if (result == 0)
+        properties_to_json(&properties, body);
+    return result;
+}
 
 static int take_part(json_t *body, const char *part, struct error *error)
 {
@@ -68,8 +68,7 @@ static int take_part(json_t *body, const char *part, struct error *error)
             return error_set(error, EINVAL, NULL, "%s is given twice; expected it once", parts[i].name);
         return parts[i].take(body, equals + 1, error);
     }
-    return error_set(error, EINVAL, NULL,
-                     "'%.40s' is not known; expected memory=SIZE,compute=SHARE,priority=LEVEL,gpu=GPU", part);
+    return take_property(body, part, length, equals ? equals + 1 : NULL, error);
 }
 
 int wish_parse(const char *text, json_t **body, struct error *error)

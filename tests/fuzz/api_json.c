@@ -47,9 +47,10 @@ static void check_request(const struct session_request *request)
         check_limit(request->limits[i].has_bytes, request->limits[i].bytes, request->limits[i].part);
     }
     check_limit(request->has_bytes, request->bytes, request->part);
-    fuzz_require(!request->has_compute ||
-                 (request->compute.min <= request->compute.max && request->compute.max <= SHARE_WHOLE));
-    fuzz_require(request->ttl_seconds <= INT32_MAX);
+    fuzz_require(!property_is_given(&request->properties, PROPERTY_COMPUTE) ||
+                 (request->properties.compute.min <= request->properties.compute.max &&
+                  request->properties.compute.max <= SHARE_WHOLE));
+    fuzz_require(request->properties.ttl_seconds <= INT32_MAX);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -46,11 +46,11 @@ static struct session *begin_session(struct daemon *daemon, const char *id, cons
     fuzz_require(session);
     strcpy(session->id, id);
     strcpy(session->name, name);
-    session->engine = engine;
+    session->properties.engine = engine;
     strcpy(session->token, "token");
     session->owner = geteuid();
-    session->compute = (struct share){2000, 6000};
-    session->priority = PRIORITY_NORMAL;
+    session->properties.compute = (struct share){2000, 6000};
+    session->properties.priority = PRIORITY_NORMAL;
     session->gpu_count = 1;
     session->gpus[0].limit_bytes = 1 << 20;
     memcpy(session->gpus[0].uuid, daemon->gpus[0].uuid, sizeof(session->gpus[0].uuid));

@@ -26,7 +26,7 @@ static void check_config(const uint8_t *data, size_t bytes)
         fuzz_require(error.message[0]);
         return;
     }
-    fuzz_require(config.defaults.compute.min <= config.defaults.compute.max);
+    fuzz_require(config.defaults.properties.compute.min <= config.defaults.properties.compute.max);
     fuzz_require(config.defaults.memory_bytes <= INT64_MAX);
     json_t *json = config_json(&config);
     char *text = json ? json_dumps(json, 0) : NULL;

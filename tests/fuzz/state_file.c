@@ -21,7 +21,8 @@ static void check_session(const struct session *session)
 {
     fuzz_require(identity_is_id(session->id) && identity_is_valid(session->name));
     fuzz_require(session->gpu_count <= LEDGER_GPUS);
-    fuzz_require(session->compute.min <= session->compute.max && session->compute.max <= SHARE_WHOLE);
+    fuzz_require(session->properties.compute.min <= session->properties.compute.max &&
+                 session->properties.compute.max <= SHARE_WHOLE);
     json_t *json = api_session_json(session);
     fuzz_require(json_is_object(json));
     json_decref(json);

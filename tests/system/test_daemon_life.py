@@ -181,26 +181,16 @@ def test_an_execed_process_is_not_taken_for_the_one_it_was(daemon):
     child.kill()
 
 
-def test_a_state_file_of_the_first_layout_is_brought_up_to_date(daemon):
-    daemon.cli("create", "--name", "a", "--memory", "1MiB", "--compute", "25%")
+def test_a_state_file_gets_the_columns_of_properties_that_it_lacks(daemon):
+    daemon.cli("create", "--name", "a", "--memory", "1MiB", "--compute", "25%", "--priority", "high")
     daemon.stop()
     with sqlite3.connect(daemon.state / "simulated" / "state.db") as state:
-        for column in ("compute_min", "compute_max", "priority", "declared", "own_socket", "namespace", "pod", "container",
-                       "engine", "host_memory_bytes", "idle_suspend_seconds", "suspended", "kills_at_ttl", "wall_ahead_ms",
-                       "managed"):
+        for column in ("compute", "pod"):
             state.execute(f"ALTER TABLE sessions DROP COLUMN {column}")
-        state.execute("ALTER TABLE processes DROP COLUMN wire_version")
-        for column in ("cuda_bytes", "traits"):
-            state.execute(f"ALTER TABLE context_costs DROP COLUMN {column}")
-        state.execute("DELETE FROM meta WHERE key='layout_oldest'")
-        state.execute("ALTER TABLE sessions RENAME COLUMN expires_at_ms TO expires_at")
-        state.execute("UPDATE sessions SET expires_at=4102444800")
-        state.execute("PRAGMA user_version=1")
     state.close()
     daemon.start()
     session = daemon.session("a")
-    assert (session["compute_min_ratio"], session["compute_max_ratio"], session["priority"]) == (0, 1, "normal")
-    assert (session["vram_limit_bytes"], session["expires_at"]) == (1 << 20, "2100-01-01T00:00:00Z")
+    assert (session["compute_min_ratio"], session["compute_max_ratio"], session["priority"]) == (0, 1, "high")
     daemon.cli("set", "a", "--compute", "30%")
 
 

@@ -88,6 +88,12 @@ def test_the_page_of_a_file_has_every_key(product, page, sections):
     table = (SOURCE / "src/config/keys.def").read_text()
     keys = re.findall(rf'^CONFIG_KEY\((?:{sections}), "([\w-]+)"', table, re.MULTILINE)
     assert "memory" in keys
+    of = dict(zip(("DEFAULTS", "CEILING", "SESSION"), (-5, -4, -3)))
+    rows = (SOURCE / "src/config/session_properties.def").read_text().split("SESSION_PROPERTY(")[2:]
+    for row in rows:
+        cells = re.findall(r'"[^"]*"|\w+(?: \| \w+)*', row[:row.rindex(")")])
+        keys += [cells[5].strip('"') for section in sections.split("|") if section in of and cells[of[section]] != "NULL"]
+    assert "compute" in keys
     for key in keys:
         assert len(re.findall(rf"^ {{5}}{key}\b", text, re.MULTILINE)) >= keys.count(key), key
 

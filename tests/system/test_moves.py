@@ -315,7 +315,7 @@ def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
     assert refused.returncode == 1 and "host memory" in refused.stderr and "64MiB" in refused.stderr
     assert daemon.session("a")["residency"] == "resident" and movable.ask("check") == "good"
     daemon.cli("set", "a", "--host-memory", "1GiB")
-    assert ("session.changed", "1GiB of host memory") in events(daemon, daemon.session("a"))
+    assert ("session.changed", "host-memory: 1GiB") in events(daemon, daemon.session("a"))
     suspend(daemon, "a")
     resume(daemon, "a")
     assert movable.ask("check") == "good"

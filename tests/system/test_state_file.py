@@ -66,7 +66,7 @@ def without_a_table(daemon):
 
 
 def without_a_column(daemon):
-    edit(daemon, "ALTER TABLE sessions DROP COLUMN compute_max")
+    edit(daemon, "ALTER TABLE sessions DROP COLUMN expires_at_ms")
 
 
 def of_another_program(daemon):
@@ -78,12 +78,16 @@ def of_a_wrong_layout(daemon):
     edit(daemon, "PRAGMA user_version=-3")
 
 
+def of_before_the_first_release(daemon):
+    edit(daemon, "PRAGMA user_version=11")
+
+
 def of_a_newer_layout(daemon):
     edit(daemon, "PRAGMA user_version=99", "UPDATE meta SET value='98' WHERE key='layout_oldest'")
 
 
 @pytest.mark.parametrize("damage", [truncated, cut_in_a_page, garbage, scribbled, without_a_table, without_a_column,
-                                    of_another_program, of_a_wrong_layout, of_a_newer_layout])
+                                    of_another_program, of_a_wrong_layout, of_before_the_first_release, of_a_newer_layout])
 def test_a_file_that_cannot_be_used_is_refused_and_kept(daemon, damage):
     create(daemon)
     daemon.stop()
@@ -222,7 +226,7 @@ def test_rows_that_belong_to_nothing_disturb_nothing(daemon):
          "INSERT INTO processes VALUES('ffffffffffff', 3, 1, 1, 1, 1, 1)",
          f"CREATE TEMP TABLE another AS SELECT * FROM sessions WHERE id='{good}'",
          "UPDATE another SET id='../../etc/foo'", "INSERT INTO sessions SELECT * FROM another",
-         f"UPDATE sessions SET priority=77, compute_min=99999, compute_max='much' WHERE id='{good}'")
+         f"UPDATE sessions SET priority=77, compute='much', idle_suspend_seconds=-1 WHERE id='{good}'")
     daemon.start()
     sessions = {session["session_id"]: session for session in daemon.request("GET", "/v1/sessions")[1]}
     assert set(sessions) == {good, bad}

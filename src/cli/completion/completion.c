@@ -18,18 +18,12 @@ static const char *kind_name(enum cli_kind kind)
         return "gpu";
     case CLI_COMMAND:
         return "command";
-    case CLI_PRIORITY:
-        return "priority";
     case CLI_USAGE_BY:
         return "by";
     case CLI_FORM:
         return "form";
-    case CLI_TTL_ACTION:
-        return "action";
     case CLI_ANTI_THRASH:
         return "switch";
-    case CLI_WHEN_FULL:
-        return "policy";
     case CLI_QUANTUM:
         return "quantum";
     case CLI_SHELL:
@@ -75,10 +69,28 @@ static void print_all_verb_names(void)
     }
 }
 
-static void print_priorities(void)
+static bool has_words(const struct cli_option *option)
 {
-    for (const char *const *priority = cli_priorities; *priority; priority++)
-        printf("%s%s", priority == cli_priorities ? "" : " ", *priority);
+    return option->property && option->property->words && cli_option_takes_word(option);
+}
+
+static void print_words(const struct property *property)
+{
+    const char *const *first = property->words[0] ? property->words : property->words + 1;
+    for (const char *const *word = first; *word; word++)
+        printf("%s%s", word == first ? "" : " ", *word);
+}
+
+/* The words of each property that has some. */
+static void print_bash_words(void)
+{
+    for (size_t i = 0; i < PROPERTY_COUNT; i++) {
+        if (!session_properties[i].words)
+            continue;
+        printf("    %s) echo ", session_properties[i].name);
+        print_words(&session_properties[i]);
+        puts(" ;;");
+    }
 }
 
 static void print_for_each_verb(void (*print)(const struct cli_verb *verb))
@@ -94,15 +106,18 @@ static void print_bash_verb(const struct cli_verb *verb)
     fputs("    ", stdout);
     print_verb_names(verb, "|");
     fputs(")\n        options='", stdout);
-    for (const struct cli_option *option = verb->options; option->name; option++)
-        printf("%s--%s", option == verb->options ? "" : " ", option->name);
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option))
+        printf("%s--%s", option == cli_next_option(verb, NULL) ? "" : " ", option->name);
     printf("' operand=%s\n        case $1 in\n", verb->operands ? kind_name(verb->operand_kind) : "none");
-    for (const struct cli_option *option = verb->options; option->name; option++) {
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option)) {
         char letter[8] = "";
         if (option->letter)
             snprintf(letter, sizeof(letter), "|-%c", option->letter);
         if (cli_option_takes_word(option))
-            printf("        --%s%s) value=%s ;;\n", option->name, letter, kind_name(option->kind));
+            printf("        --%s%s) value=%s ;;\n", option->name, letter,
+                   has_words(option) ? option->name : kind_name(option->kind));
     }
     puts("        esac\n        ;;");
 }
@@ -121,18 +136,12 @@ static const char *zsh_action(enum cli_kind kind)
         return "_gpuslice_sessions";
     case CLI_GPU:
         return "_gpuslice_gpus";
-    case CLI_PRIORITY:
-        return "(low normal high critical)";
     case CLI_USAGE_BY:
         return "(session user gpu)";
     case CLI_FORM:
         return "(table wide json name)";
-    case CLI_TTL_ACTION:
-        return "(none kill)";
     case CLI_ANTI_THRASH:
         return "(on off auto)";
-    case CLI_WHEN_FULL:
-        return "(refuse wait oversubscribe)";
     case CLI_QUANTUM:
         return "(auto)";
     case CLI_SHELL:
@@ -152,9 +161,14 @@ static void print_zsh_option(const struct cli_option *option)
     putchar('[');
     print_quoted(option->help, "'\\''", "[]:");
     putchar(']');
-    if (option->value)
+    if (option->value && has_words(option)) {
+        printf(":%s:(", option->value);
+        print_words(option->property);
+        putchar(')');
+    } else if (option->value) {
         printf("%s%s:%s", cli_option_takes_word(option) ? ":" : "::", option->value,
                zsh_action(option->kind));
+    }
     putchar('\'');
 }
 
@@ -163,7 +177,8 @@ static void print_zsh_verb(const struct cli_verb *verb)
     fputs("    ", stdout);
     print_verb_names(verb, "|");
     fputs(")\n        _arguments -S", stdout);
-    for (const struct cli_option *option = verb->options; option->name; option++) {
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option)) {
         printf(" \\\n            '%s--%s%s", option->kind == CLI_GPU ? "*" : "", option->name,
                cli_option_takes_word(option) ? "="
                : option->value               ? "=-"
@@ -211,18 +226,12 @@ static const char *fish_values(enum cli_kind kind)
         return "(__gpuslice_sessions)";
     case CLI_GPU:
         return "(__gpuslice_gpus)";
-    case CLI_PRIORITY:
-        return "low normal high critical";
     case CLI_USAGE_BY:
         return "session user gpu";
     case CLI_FORM:
         return "table wide json name";
-    case CLI_TTL_ACTION:
-        return "none kill";
     case CLI_ANTI_THRASH:
         return "on off auto";
-    case CLI_WHEN_FULL:
-        return "refuse wait oversubscribe";
     case CLI_QUANTUM:
         return "auto";
     case CLI_SHELL:
@@ -250,7 +259,8 @@ static void print_fish_condition(const struct cli_verb *verb)
 static void print_fish_command(const struct cli_verb *verb)
 {
     fputs(" -a '(__fish_complete_subcommand --fcs-skip=2 -", stdout);
-    for (const struct cli_option *option = verb->options; option->name; option++)
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option))
         if (cli_option_takes_word(option) && option->letter)
             printf(" --%s -%c", option->name, option->letter);
         else if (cli_option_takes_word(option))
@@ -263,13 +273,19 @@ static void print_fish_verb(const struct cli_verb *verb)
     printf("complete -c gpuslice -n __fish_use_subcommand -a %s -d '", verb->name);
     print_quoted(verb->summary, "\\'", "\\");
     puts("'");
-    for (const struct cli_option *option = verb->options; option->name; option++) {
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option)) {
         print_fish_condition(verb);
         if (option->letter)
             printf(" -s %c", option->letter);
         printf(" -l %s%s", option->name, cli_option_takes_word(option) ? " -x" : "");
-        if (fish_values(option->kind))
+        if (has_words(option)) {
+            fputs(" -a '", stdout);
+            print_words(option->property);
+            putchar('\'');
+        } else if (fish_values(option->kind)) {
             printf(" -a '%s'", fish_values(option->kind));
+        }
         fputs(" -d '", stdout);
         print_quoted(option->help, "\\'", "\\");
         puts("'");
@@ -296,7 +312,7 @@ static const struct filling {
     void (*print)(void);
     bool is_lines;
 } fillings[] = {
-    {"verb names", print_all_verb_names, false},   {"priorities", print_priorities, false},
+    {"verb names", print_all_verb_names, false},   {"property words", print_bash_words, true},
     {"verb tables", print_bash_tables, true},      {"verb summaries", print_zsh_summaries, true},
     {"verb arguments", print_zsh_arguments, true}, {"verb completions", print_fish_completions, true},
 };

@@ -24,11 +24,7 @@ static const struct cli_option options[] = {
      "NAME-0, NAME-1 and so on"},
     CLI_OPTION_GPU,
     CLI_OPTION_MEMORY,
-    CLI_OPTION_COMPUTE,
-    CLI_OPTION_PRIORITY,
-    CLI_OPTION_OVERSUBSCRIBE,
-    CLI_OPTION_HOST_MEMORY,
-    CLI_OPTION_IDLE_SUSPEND,
+    CLI_OPTION_PROPERTIES(CLI_PROPERTIES_SLICE),
     {"hook", NULL, CLI_FLAG, offsetof(struct cli_arguments, hook),
      "for container runtimes, which call it when they make a container with a slice; the container's state "
      "is on stdin"},
@@ -77,9 +73,7 @@ static int write_one(const struct cli_arguments *arguments, const char *id, cons
 
 static bool describes_slice(const struct session_wish *wish)
 {
-    return wish->gpus.count || wish->memory.every_bytes || wish->memory.every_part ||
-           wish->memory.gpus.count || wish->compute.max || wish->priority || wish->oversubscribe ||
-           wish->host_memory_bytes || wish->idle_suspend_usec;
+    return wish->gpus.count || memory_limits_given(&wish->memory) || wish->properties.given;
 }
 
 static int check(const struct cli_arguments *arguments, struct error *error)

@@ -61,7 +61,8 @@ void help_print_verb(const struct cli_verb *verb)
     if (verb->examples)
         printf("\n%s\n", verb->examples);
     puts("\nOptions:");
-    for (const struct cli_option *option = verb->options; option->name; option++)
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option))
         print_option(option);
 }
 

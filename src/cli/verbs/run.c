@@ -20,16 +20,8 @@ static const struct cli_option options[] = {
     CLI_OPTION_NEW_NAME,
     CLI_OPTION_GPU,
     CLI_OPTION_MEMORY,
-    CLI_OPTION_COMPUTE,
-    CLI_OPTION_PRIORITY,
-    CLI_OPTION_TTL,
-    CLI_OPTION_TTL_ACTION,
+    CLI_OPTION_PROPERTIES(CLI_PROPERTIES_NEW),
     CLI_OPTION_WAIT,
-    CLI_OPTION_OVERSUBSCRIBE,
-    CLI_OPTION_SINGLE_OVERSUBSCRIBE,
-    CLI_OPTION_WHEN_FULL,
-    CLI_OPTION_HOST_MEMORY,
-    CLI_OPTION_IDLE_SUSPEND,
     {"session", "SESSION", CLI_SESSION, offsetof(struct cli_arguments, session),
      "run in this session, which exists, rather than in a new one"},
     {"container", NULL, CLI_FLAG, offsetof(struct cli_arguments, container),
@@ -56,27 +48,28 @@ static int check_container(const struct cli_arguments *arguments, struct error *
     return 0;
 }
 
+/* An option that is there and says how a new session is to be; NULL: none. */
+static const char *find_wish(const struct session_wish *wish)
+{
+    const char *option = wish->name                           ? "name"
+                         : wish->gpus.count                   ? "gpu"
+                         : memory_limits_given(&wish->memory) ? "memory"
+                         : wish->wait_usec                    ? "wait"
+                                                              : NULL;
+    for (size_t i = 0; i < PROPERTY_COUNT && !option; i++)
+        if (property_is_given(&wish->properties, session_properties[i].id))
+            option = session_properties[i].name;
+    return option;
+}
+
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
     const struct session_wish *wish = &arguments->wish;
-    const char *beside = wish->name                           ? "--name"
-                         : wish->gpus.count                   ? "--gpu"
-                         : memory_limits_given(&wish->memory) ? "--memory"
-                         : wish->compute.max                  ? "--compute"
-                         : wish->priority                     ? "--priority"
-                         : wish->ttl_usec                     ? "--ttl"
-                         : wish->ttl_action                   ? "--ttl-action"
-                         : wish->wait_usec                    ? "--wait"
-                         : wish->oversubscribe                ? "--oversubscribe"
-                         : wish->single_oversubscribe         ? "--single-oversubscribe"
-                         : wish->when_full                    ? "--when-full"
-                         : wish->host_memory_bytes            ? "--host-memory"
-                         : wish->idle_suspend_usec            ? "--idle-suspend"
-                                                              : NULL;
+    const char *beside = find_wish(wish);
     if (arguments->session && beside)
         return error_set(
             error, EINVAL, NULL,
-            "--session names a session that exists, and %s is for a new one; give one of the two; "
+            "--session names a session that exists, and --%s is for a new one; give one of the two; "
             "'gpuslice set' changes a session that exists",
             beside);
     int result = session_wish_check(wish, error);

@@ -1,5 +1,7 @@
 /* gpuslice set: change a session while programs run in it. */
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "cli/options.h"
 #include "cli/session_cells.h"
@@ -7,21 +9,23 @@
 #include "client/client.h"
 
 static const struct cli_option options[] = {
-    CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_COMPUTE,     CLI_OPTION_PRIORITY,
-    CLI_OPTION_TTL,      CLI_OPTION_TTL_ACTION,     CLI_OPTION_HOST_MEMORY, CLI_OPTION_IDLE_SUSPEND,
-    CLI_OPTION_JSON,     CLI_OPTION_SIMULATED,      CLI_OPTION_HELP,        CLI_OPTIONS_END,
+    CLI_OPTION_NEW_NAME, CLI_OPTION_MEMORY_CHANGED, CLI_OPTION_PROPERTIES(CLI_PROPERTIES_CHANGE),
+    CLI_OPTION_JSON,     CLI_OPTION_SIMULATED,      CLI_OPTION_HELP,
+    CLI_OPTIONS_END,
 };
 
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
-    if (arguments->wish.name || memory_limits_given(&arguments->wish.memory) || arguments->wish.compute.max ||
-        arguments->wish.priority || arguments->wish.ttl_usec || arguments->wish.ttl_action ||
-        arguments->wish.host_memory_bytes || arguments->wish.idle_suspend_usec)
+    char known[256] = "--memory";
+    size_t used = strlen(known);
+    if (arguments->wish.name || memory_limits_given(&arguments->wish.memory) ||
+        arguments->wish.properties.given)
         return session_wish_check(&arguments->wish, error);
-    return error_set(
-        error, EINVAL, NULL,
-        "what to change is missing; expected --memory, --compute, --priority, --ttl, --ttl-action, "
-        "--host-memory, --idle-suspend or --name");
+    for (const struct cli_option *option = cli_next_option(&verb_set, NULL); option && used < sizeof(known);
+         option = cli_next_option(&verb_set, option))
+        if (option->kind == CLI_PROPERTY)
+            used += (size_t)snprintf(known + used, sizeof(known) - used, ", --%s", option->name);
+    return error_set(error, EINVAL, NULL, "what to change is missing; expected %s or --name", known);
 }
 
 static enum cli_status run_set(const struct cli_arguments *arguments)

@@ -161,11 +161,6 @@ static json_t *path_json(const char *path)
     return path ? text_json(path) : json_null();
 }
 
-static json_t *label_json(const char *label)
-{
-    return label[0] ? json_string(label) : json_null();
-}
-
 /* What stays on the card, and why; only reasons that there are, the largest first. */
 static json_t *stays_json(const uint64_t bytes[static WIRE_STAYS_COUNT])
 {
@@ -194,23 +189,18 @@ static json_t *move_json(const struct session *session, uint64_t used_bytes)
         move = json_pack("{s:o,s:o,s:o}", "done_bytes", bytes_json(standing.done_bytes), "total_bytes",
                          bytes_json(standing.total_bytes), "seconds_left",
                          standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
-    return json_pack(
-        "{s:o,s:o,s:s,s:b,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
-        is_queued        ? json_string("queue")
-        : standing.waits ? json_string("room")
-                         : json_null(),
-        "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "oversubscribe",
-        session_engine_name(session->engine), "single_oversubscribe", session->may_pass_card, "residency",
-        moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
-        has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
-        bytes_json(memory->movable_bytes), "evicted_bytes", bytes_json(memory->evicted_bytes),
-        "unmovable_bytes", bytes_json(wire_stays_sum(memory->stays_bytes)), "stays",
-        stays_json(memory->stays_bytes), "host_memory_bytes", bytes_json(standing.arena_bytes),
-        "host_memory_limit_bytes",
-        session->host_memory_bytes ? bytes_json(session->host_memory_bytes) : json_null(),
-        "idle_suspend_seconds",
-        session->idle_suspend_seconds ? bytes_json(session->idle_suspend_seconds) : json_null(), "move", move,
-        "move_failure", *standing.failure ? json_string(standing.failure) : json_null());
+    return json_pack("{s:o,s:o,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
+                     is_queued        ? json_string("queue")
+                     : standing.waits ? json_string("room")
+                                      : json_null(),
+                     "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "residency",
+                     moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
+                     has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
+                     bytes_json(memory->movable_bytes), "evicted_bytes", bytes_json(memory->evicted_bytes),
+                     "unmovable_bytes", bytes_json(wire_stays_sum(memory->stays_bytes)), "stays",
+                     stays_json(memory->stays_bytes), "host_memory_bytes", bytes_json(standing.arena_bytes),
+                     "move", move, "move_failure",
+                     *standing.failure ? json_string(standing.failure) : json_null());
 }
 
 json_t *api_session_head_json(const struct session *session)
@@ -226,28 +216,24 @@ json_t *api_session_head_json(const struct session *session)
         limit = add_bytes(limit, session->gpus[i].limit_bytes);
     }
     json_t *json = json_pack(
-        "{s:s,s:s,s:I,s:s,s:f,s:f,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id,
-        "name", session->name, "owner_uid", (json_int_t)session->owner, "state", session_state_name(session),
-        "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
-        (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
-        "vram_limit_bytes", bytes_json(limit), "used_bytes", bytes_json(used), "driver_bytes",
-        bytes_json(driver), "orphan_bytes", bytes_json(orphaned), "created_at",
-        time_json(session->created_at), "queue_position",
+        "{s:s,s:s,s:I,s:s,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "session_id", session->id, "name",
+        session->name, "owner_uid", (json_int_t)session->owner, "state", session_state_name(session),
+        "compute_min_ratio", (double)session->properties.compute.min / SHARE_WHOLE, "compute_max_ratio",
+        (double)session->properties.compute.max / SHARE_WHOLE, "vram_limit_bytes", bytes_json(limit),
+        "used_bytes", bytes_json(used), "driver_bytes", bytes_json(driver), "orphan_bytes",
+        bytes_json(orphaned), "created_at", time_json(session->created_at), "queue_position",
         is_queued ? json_integer(queue_position(session)) : json_null(), "updated_at",
         time_json(session->updated_at), "expires_at",
         time_json(session->expires_at_ms ? (session->expires_at_ms + clock_wall_ahead_ms()) / 1000 : 0),
         "gpus", gpus);
     json_object_set_new(json, "owner", text_json(user_name_of(session->daemon, session->owner)));
-    json_object_set_new(json, "ttl_action", json_string(session->kills_at_ttl ? "kill" : "none"));
-    const char *when_full = when_full_name(session->when_full);
-    json_object_set_new(json, "when_full", when_full ? json_string(when_full) : json_null());
     json_object_set_new(json, "declared", json_boolean(session->is_declared));
     json_object_set_new(json, "managed", json_boolean(session->is_managed));
     json_object_set_new(json, "asked_gpus", is_queued ? asked_gpus_json(session) : json_null());
     json_object_set_new(json, "own_socket", path_json(own_socket_path(session)));
-    json_object_set_new(json, "namespace", label_json(session->labels.namespace));
-    json_object_set_new(json, "pod", label_json(session->labels.pod));
-    json_object_set_new(json, "container", label_json(session->labels.container));
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        if (row->answer)
+            json_object_set_new(json, row->answer, property_json(row, &session->properties));
     char stays[SESSION_STAYS_TEXT];
     json_object_set_new(json, "stays_why",
                         session_shown_stays(session, stays) ? json_string(stays) : json_null());

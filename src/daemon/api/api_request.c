@@ -43,15 +43,6 @@ static int parse_part(const char *field, const json_t *value, bool *has_bytes, u
     return 0;
 }
 
-static int parse_ttl(const char *field, const json_t *value, uint64_t *seconds, struct error *error)
-{
-    json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number <= 0 || number > INT32_MAX)
-        return bad_request(error, field, "a whole number of seconds, 1 to 2147483647");
-    *seconds = (uint64_t)number;
-    return 0;
-}
-
 static int parse_gpu(const struct daemon *daemon, json_t *object, struct session_request *request,
                      struct error *error)
 {
@@ -127,124 +118,12 @@ static int parse_memory_ratio(const struct field *field, struct error *error)
     return parse_part(field->name, field->value, &field->request->has_bytes, &field->request->part, error);
 }
 
-static int parse_compute(const struct field *field, struct error *error)
-{
-    const char *text = json_string_value(field->value);
-    struct error cause;
-    field->request->has_compute = true;
-    if (!text)
-        return bad_request(error, field->name, "a string, like \"25%\" or \"20%..60%\"");
-    return units_parse_share(text, &field->request->compute, &cause) < 0
-               ? error_set(error, EINVAL, "ERR_BAD_REQUEST", "'compute': %s", cause.message)
-               : 0;
-}
-
-static int parse_priority(const struct field *field, struct error *error)
-{
-    const char *text = json_string_value(field->value);
-    field->request->has_priority = true;
-    return text && session_priority_parse(text, &field->request->priority)
-               ? 0
-               : bad_request(error, field->name, "\"low\", \"normal\", \"high\" or \"critical\"");
-}
-
-static int parse_time(const struct field *field, struct error *error)
-{
-    field->request->has_ttl = true;
-    return json_is_null(field->value)
-               ? 0
-               : parse_ttl(field->name, field->value, &field->request->ttl_seconds, error);
-}
-
-static int parse_ttl_action(const struct field *field, struct error *error)
-{
-    const char *text = json_string_value(field->value);
-    if (!text || (strcmp(text, "kill") != 0 && strcmp(text, "none") != 0))
-        return bad_request(error, field->name, "\"none\" or \"kill\"");
-    field->request->has_ttl_action = true;
-    field->request->kills_at_ttl = strcmp(text, "kill") == 0;
-    return 0;
-}
-
-static int parse_oversubscribe(const struct field *field, struct error *error)
-{
-    const char *text = json_string_value(field->value);
-    field->request->has_engine = true;
-    if (text && session_engine_parse(text, &field->request->engine))
-        return 0;
-    return bad_request(error, field->name, "\"swap\", \"managed\" or \"none\"");
-}
-
-static int parse_single_oversubscribe(const struct field *field, struct error *error)
-{
-    field->request->may_pass_card = json_is_true(field->value);
-    return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
-}
-
-static int parse_when_full(const struct field *field, struct error *error)
-{
-    const char *text = json_string_value(field->value);
-    field->request->has_when_full = true;
-    if (text && when_full_parse(text, &field->request->when_full))
-        return 0;
-    return bad_request(error, field->name, "\"refuse\", \"wait\" or \"oversubscribe\"");
-}
-
-static int parse_host_memory(const struct field *field, struct error *error)
-{
-    if (!json_is_null(field->value))
-        return parse_bytes(field->name, field->value, &field->request->has_host_memory,
-                           &field->request->host_memory_bytes, error);
-    field->request->has_host_memory = true;
-    return 0;
-}
-
-static int parse_idle_suspend(const struct field *field, struct error *error)
-{
-    field->request->has_idle_suspend = true;
-    return json_is_null(field->value)
-               ? 0
-               : parse_ttl(field->name, field->value, &field->request->idle_suspend_seconds, error);
-}
-
 static int parse_own_socket(const struct field *field, struct error *error)
 {
     field->request->own_socket = json_is_true(field->value);
     return field->request->own_socket
                ? 0
                : bad_request(error, field->name, "true; a session keeps its own socket");
-}
-
-/* A name as Kubernetes allows it; labels go into metrics as they are. */
-static int parse_label(const struct field *field, char *text, size_t bytes, struct error *error)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    const char *label = json_string_value(field->value);
-    if (!label || !*label || strlen(label) >= bytes || label[strspn(label, letters)] != '\0') {
-        char expected[64];
-        snprintf(expected, sizeof(expected), "1 to %zu of A-Z a-z 0-9 . _ -", bytes - 1);
-        return bad_request(error, field->name, expected);
-    }
-    strcpy(text, label);
-    return 0;
-}
-
-static int parse_namespace(const struct field *field, struct error *error)
-{
-    struct session_labels *labels = &field->request->labels;
-    return parse_label(field, labels->namespace, sizeof(labels->namespace), error);
-}
-
-static int parse_pod(const struct field *field, struct error *error)
-{
-    struct session_labels *labels = &field->request->labels;
-    return parse_label(field, labels->pod, sizeof(labels->pod), error);
-}
-
-static int parse_container(const struct field *field, struct error *error)
-{
-    struct session_labels *labels = &field->request->labels;
-    return parse_label(field, labels->container, sizeof(labels->container), error);
 }
 
 /* Whether the client may ask for this owner is checked later. */
@@ -288,7 +167,7 @@ static int parse_wait(const struct field *field, struct error *error)
     return json_is_boolean(field->value) ? 0 : bad_request(error, field->name, "true or false");
 }
 
-/* In the order in which errors name them. */
+/* What has no row in session_properties.def; in the order in which errors name them. */
 static const struct {
     const char *name;
     bool is_creations; /* only in a POST */
@@ -298,19 +177,7 @@ static const struct {
     {"gpus", false, parse_gpus},
     {"memory_bytes", false, parse_memory},
     {"memory_ratio", false, parse_memory_ratio},
-    {"compute", false, parse_compute},
-    {"priority", false, parse_priority},
-    {"ttl_seconds", false, parse_time},
-    {"ttl_action", false, parse_ttl_action},
-    {"oversubscribe", true, parse_oversubscribe},
-    {"single_oversubscribe", true, parse_single_oversubscribe},
-    {"when_full", true, parse_when_full},
-    {"host_memory_bytes", false, parse_host_memory},
-    {"idle_suspend_seconds", false, parse_idle_suspend},
     {"own_socket", false, parse_own_socket},
-    {"namespace", false, parse_namespace},
-    {"pod", false, parse_pod},
-    {"container", false, parse_container},
     {"owner_uid", true, parse_owner},
     {"managed", true, parse_managed},
     {"token", true, parse_token},
@@ -327,6 +194,10 @@ static int unknown_field(const char *name, bool creating, struct error *error)
         if (creating || !fields[i].is_creations)
             length += (size_t)snprintf(known + length, sizeof(known) - length, "%s%s", length ? ", " : "",
                                        fields[i].name);
+    for (size_t i = 0; i < PROPERTY_COUNT && length < sizeof(known); i++)
+        if (creating || !(session_properties[i].flags & IS_FIXED))
+            length +=
+                (size_t)snprintf(known + length, sizeof(known) - length, ", %s", session_properties[i].json);
     return error_set(error, EINVAL, "ERR_BAD_REQUEST", "the field '%.80s' does not exist; expected %s", name,
                      known);
 }
@@ -336,6 +207,9 @@ static int parse_field(const struct field *field, bool creating, struct error *e
     for (size_t i = 0; i < FIELD_COUNT; i++)
         if (strcmp(fields[i].name, field->name) == 0 && (creating || !fields[i].is_creations))
             return fields[i].parse(field, error);
+    const struct property *row = property_find_json(field->name);
+    if (row && (creating || !(row->flags & IS_FIXED)))
+        return property_from_json(row, field->value, &field->request->properties, error);
     return unknown_field(field->name, creating, error);
 }
 
@@ -372,7 +246,9 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
         if (strcmp(key, "limit_bytes") == 0)
             result = parse_bytes(key, value, &request->has_bytes, &request->bytes, error);
         else if (strcmp(key, "ttl_seconds") == 0)
-            result = parse_ttl(key, value, &request->ttl_seconds, error);
+            result = json_is_null(value) ? -EINVAL
+                                         : property_from_json(&session_properties[PROPERTY_TTL], value,
+                                                              &request->properties, error);
         else
             result = -EINVAL;
         if (result < 0) {

@@ -24,13 +24,14 @@
 
 static json_t *standing_json(const struct session *session, unsigned policy_gpu)
 {
-    json_t *json = json_pack(
-        "{s:s,s:s,s:f,s:f,s:s,s:f,s:f,s:f}", "session_id", session->id, "name", session->name,
-        "compute_min_ratio", (double)session->compute.min / SHARE_WHOLE, "compute_max_ratio",
-        (double)session->compute.max / SHARE_WHOLE, "priority", session_priority_name(session->priority),
-        "compute_achieved_ratio", standing_achieved_ratio(session, policy_gpu), "gpu_seconds",
-        (double)standing_used_ns(session, policy_gpu) / NS_PER_SECOND, "gpu_held_seconds",
-        (double)standing_held_ns(session, policy_gpu) / NS_PER_SECOND);
+    json_t *json =
+        json_pack("{s:s,s:s,s:f,s:f,s:s,s:f,s:f,s:f}", "session_id", session->id, "name", session->name,
+                  "compute_min_ratio", (double)session->properties.compute.min / SHARE_WHOLE,
+                  "compute_max_ratio", (double)session->properties.compute.max / SHARE_WHOLE, "priority",
+                  session_priority_name(session->properties.priority), "compute_achieved_ratio",
+                  standing_achieved_ratio(session, policy_gpu), "gpu_seconds",
+                  (double)standing_used_ns(session, policy_gpu) / NS_PER_SECOND, "gpu_held_seconds",
+                  (double)standing_held_ns(session, policy_gpu) / NS_PER_SECOND);
     json_object_update_new(json, api_lease_json(session));
     return json;
 }

@@ -79,8 +79,8 @@ static void create(struct http_request *request, struct session_request *wanted)
     if (!wanted->has_owner)
         wanted->owner = request->peer.uid;
     admit_apply_defaults(request->daemon, wanted);
-    if (!wanted->has_ttl && !wanted->ttl_seconds)
-        wanted->ttl_seconds = request->daemon->config.defaults.ttl_seconds;
+    if (!property_is_given(&wanted->properties, PROPERTY_TTL))
+        wanted->properties.ttl_seconds = request->daemon->config.defaults.properties.ttl_seconds;
     int result = admit_new(request->daemon, wanted, &session, &error);
     if (result < 0) {
         change_publish(request->daemon, &(struct change){CHANGE_SESSION_REFUSED, .uid = wanted->owner}, "%s",
@@ -125,7 +125,7 @@ void api_create_session(struct http_request *request, const char *id)
     }
     if (!wanted.has_owner)
         wanted.owner = request->peer.uid;
-    bool is_said = wanted.run || wanted.wait || wanted.has_when_full;
+    bool is_said = wanted.run || wanted.wait || property_is_given(&wanted.properties, PROPERTY_WHEN_FULL);
     result = admit_choose_when_full(request->daemon, &wanted, &error);
     if (result == 0 && (wanted.run || wanted.wait) && (result = find_waiter(request, &wanted, &error)) < 0 &&
         !is_said) {

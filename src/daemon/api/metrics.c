@@ -142,14 +142,12 @@ static bool write_gpus(struct metrics_text *text, struct sample_line *line, stru
     return text->gpu < subject->daemon->gpu_count;
 }
 
-static void add_pod(struct sample_line *line, const struct session_labels *labels)
+static void add_labels(struct sample_line *line, const struct session_properties *properties)
 {
-    if (labels->namespace[0])
-        add_label(line, "namespace", "%s", labels->namespace);
-    if (labels->pod[0])
-        add_label(line, "pod", "%s", labels->pod);
-    if (labels->container[0])
-        add_label(line, "container", "%s", labels->container);
+    char text[PROPERTY_TEXT];
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        if (row->flags & IS_LABEL && *property_format(row, properties, text))
+            add_label(line, row->json, "%s", text);
 }
 
 /* A name is unique only among its owner's sessions, so the owner is a label too. */
@@ -166,7 +164,7 @@ static void add_session(struct sample_line *line, struct subject *subject)
         add_label(line, "gpu", "%u", subject->daemon->gpus[gpu].index);
     if (line->metric->scope == OF_SESSION_GPU)
         add_label(line, "UUID", "%s", session_gpu_uuid(&session->gpus[subject->policy_gpu], uuid));
-    add_pod(line, &session->labels);
+    add_labels(line, &session->properties);
 }
 
 /* As Prometheus has it: each bucket's value counts the buckets before it too; then the sum, and the count of all. */

@@ -368,12 +368,12 @@ static uint64_t session_achieved_nano(const struct subject *subject)
 
 static uint64_t session_min_nano(const struct subject *subject)
 {
-    return subject->session->compute.min * (NANO / SHARE_WHOLE);
+    return subject->session->properties.compute.min * (NANO / SHARE_WHOLE);
 }
 
 static uint64_t session_max_nano(const struct subject *subject)
 {
-    return subject->session->compute.max * (NANO / SHARE_WHOLE);
+    return subject->session->properties.compute.max * (NANO / SHARE_WHOLE);
 }
 
 /* --- The rows -------------------------------------------------------------------------------------- */

@@ -155,13 +155,14 @@ static json_t *details_of(const struct change *change)
     }
 }
 
-static void add_labels(json_t *json, const struct session_labels *labels)
+static void add_labels(json_t *json, const struct session_properties *properties)
 {
-    json_t *more = json_pack("{s:s*,s:s*,s:s*}", "namespace", labels->namespace[0] ? labels->namespace : NULL,
-                             "pod", labels->pod[0] ? labels->pod : NULL, "container",
-                             labels->container[0] ? labels->container : NULL);
-    json_object_update_missing(json, more);
-    json_decref(more);
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++) {
+        json_t *label = row->flags & IS_LABEL ? property_json(row, properties) : NULL;
+        if (!json_is_null(label))
+            json_object_set(json, row->json, label);
+        json_decref(label);
+    }
 }
 
 static char *event_json(const struct events *events, const struct change *change)
@@ -181,7 +182,7 @@ static char *event_json(const struct events *events, const struct change *change
         "session_id", session ? session->id : NULL, "name", session ? session->name : NULL, "owner_uid",
         session ? json_integer((json_int_t)session->owner) : NULL, "message", change->message);
     if (json && session)
-        add_labels(json, &session->labels);
+        add_labels(json, &session->properties);
     if (json && details)
         json_object_update_missing(json, details);
     json_decref(details);

@@ -123,7 +123,7 @@ void release_end_processes(struct session *session, const char *why)
 static void end_expired(struct session *session)
 {
     bool is_time_over = session->state == SESSION_EXPIRED && session->expires_at_ms;
-    if (is_time_over && session->kills_at_ttl)
+    if (is_time_over && session->properties.ttl_action == TTL_ACTION_KILL)
         release_end_processes(session, "its time is over");
 }
 

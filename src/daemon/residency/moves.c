@@ -42,7 +42,7 @@ static void look_for_silence(struct process *process, uint64_t now)
 static void look_for_idleness(struct session *session, uint64_t now)
 {
     const struct move *move = session->move;
-    uint64_t since = moves_idle_since(session), usec = session->idle_suspend_seconds * 1000000;
+    uint64_t since = moves_idle_since(session), usec = session->properties.idle_suspend_seconds * 1000000;
     if (usec == 0 || move->is_leaving || move->state != MOVE_RESIDENT || since == UINT64_MAX ||
         now - since < usec || now - move->began_usec < usec || MOVES_SUM(session, resident_bytes) == 0)
         return;
@@ -51,8 +51,8 @@ static void look_for_idleness(struct session *session, uint64_t now)
 
 static bool needs_time(const struct session *session)
 {
-    return session->move && (session->idle_suspend_seconds || session->move->state == MOVE_LEAVING ||
-                             session->move->state == MOVE_COMING);
+    return session->move && (session->properties.idle_suspend_seconds ||
+                             session->move->state == MOVE_LEAVING || session->move->state == MOVE_COMING);
 }
 
 static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
@@ -115,7 +115,7 @@ static void on_change(void *context, const struct change *change)
 int moves_suspend(struct session *session, struct error *error)
 {
     char stays[SESSION_STAYS_TEXT];
-    if (session_why_stays(session, session->engine, stays))
+    if (session_why_stays(session, session->properties.engine, stays))
         return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
                          "the memory of session %s cannot leave the card: %s", session->id, stays);
     if (!session_can_move(session))

@@ -31,12 +31,12 @@ bool moves_may_have_to_leave(const struct session *session, const struct moves_c
     bool is_crowded = false;
     for (unsigned i = 0; i < session->gpu_count; i++)
         is_crowded |= session->gpus[i].gpu >= 0 && crowds->is_crowded[session->gpus[i].gpu];
-    return session->idle_suspend_seconds || is_crowded;
+    return session->properties.idle_suspend_seconds || is_crowded;
 }
 
 bool moves_is_on_card(const struct session *session)
 {
-    return session->engine == LEDGER_ENGINE_SWAP && session->move && !session->move->is_leaving &&
+    return session->properties.engine == LEDGER_ENGINE_SWAP && session->move && !session->move->is_leaving &&
            session->move->state == MOVE_RESIDENT;
 }
 

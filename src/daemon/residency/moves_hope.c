@@ -125,7 +125,7 @@ static bool is_refused_at_once(const struct moves_view *view, unsigned number,
                                const int64_t free_bytes[RESIDENCY_PLACES], struct moves_lack *lack)
 {
     const struct session *session = view->sessions[number];
-    return session->when_full == WHEN_FULL_REFUSE && !is_promised(session) &&
+    return session->properties.when_full == WHEN_FULL_REFUSE && !is_promised(session) &&
            !has_room_now(&view->seen[number], free_bytes, lack);
 }
 
@@ -158,7 +158,7 @@ static void end_hope(struct moves_view *view, unsigned number, const int64_t far
     struct session *session = view->sessions[number];
     if (moves_wants_to_come(session) && (session->move->is_short || moves_may_do(view, &view->refusals_left)))
         moves_tell_short(session, &view->lacks[number]);
-    if (session->when_full != WHEN_FULL_WAIT || !has_far_hope(session, far_room))
+    if (session->properties.when_full != WHEN_FULL_WAIT || !has_far_hope(session, far_room))
         refuse(view, number);
 }
 

@@ -64,8 +64,9 @@ static void order_out(struct process *process)
     struct wire_message message = {.header.type = WIRE_EVICT,
                                    .evict.patience_ns = is_idle ? IDLE_PATIENCE_NS : PATIENCE_NS};
     if (is_idle)
-        message.evict.idle_ns =
-            session->move->cause == MOVE_BY_IDLE ? session->idle_suspend_seconds * UINT64_C(1000000000) : 1;
+        message.evict.idle_ns = session->move->cause == MOVE_BY_IDLE
+                                    ? session->properties.idle_suspend_seconds * UINT64_C(1000000000)
+                                    : 1;
     give_order(process, &message, &message.evict.order);
 }
 
@@ -255,7 +256,8 @@ static bool can_leave_in_steps(const struct process *process)
 static void step_out(struct process *process)
 {
     struct process_move *move = process->move;
-    uint64_t lacking = process->session->engine == LEDGER_ENGINE_SWAP ? process_move_lacks_bytes(move) : 0;
+    uint64_t lacking =
+        process->session->properties.engine == LEDGER_ENGINE_SWAP ? process_move_lacks_bytes(move) : 0;
     if (lacking && !move->chunk_comes && daemon_now_usec() >= move->prepare_usec &&
         (!move->order || (move->now.flags & WIRE_MOVED_STEPS)))
         ask_for_chunk(process, arena_chunk_bytes(lacking));
@@ -349,7 +351,8 @@ static void tell_state(struct session *session)
     move->has_moved = has_left;
     if (!is_news)
         return;
-    if (!has_left || session->engine == LEDGER_ENGINE_SWAP) /* memory that the driver pages leaves later */
+    if (!has_left ||
+        session->properties.engine == LEDGER_ENGINE_SWAP) /* memory that the driver pages leaves later */
         note_speed(session->daemon->moves, move->total_bytes, seconds);
     if (has_left)
         tell_left(session, seconds);

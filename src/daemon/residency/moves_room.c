@@ -129,7 +129,7 @@ static void obey(struct moves_view *view, unsigned number)
             moves_turn(session, false, move->cause);
             moves_advance(session);
         }
-    } else if (session->engine == LEDGER_ENGINE_SWAP && is_waited_for(view, seen)) {
+    } else if (session->properties.engine == LEDGER_ENGINE_SWAP && is_waited_for(view, seen)) {
         moves_prepare(session);
     }
 }

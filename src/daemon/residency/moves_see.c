@@ -46,7 +46,7 @@ uint64_t moves_slack_bytes(const struct gpu *card)
 
 bool moves_is_paged(const struct session *session)
 {
-    return session_can_move(session) && session->engine != LEDGER_ENGINE_SWAP;
+    return session_can_move(session) && session->properties.engine != LEDGER_ENGINE_SWAP;
 }
 
 void moves_count_free(const struct daemon *daemon, int64_t free_bytes[RESIDENCY_PLACES])
@@ -238,8 +238,8 @@ struct residency_session moves_see(const struct session *session, struct residen
         .is_coming = (move->state == MOVE_COMING || moves_has_part_order(session)) && !is_still,
         .waits = comes || since != UINT64_MAX,
         .comes_last = move->is_wasteful,
-        .priority = session->priority,
-        .min_share = session->compute.min,
+        .priority = session->properties.priority,
+        .min_share = session->properties.compute.min,
         .waits_since_ns = (comes && move->wants_usec < since ? move->wants_usec : since) * 1000,
         .came_ns = move->came_usec * 1000,
         .paused_ns = move->paused_usec * 1000,

@@ -197,7 +197,7 @@ uint64_t process_move_lacks_bytes(const struct process_move *move)
 uint64_t moves_chunk_bytes(const struct session *session)
 {
     uint64_t sum = 0;
-    if (session->engine != LEDGER_ENGINE_SWAP) /* the driver keeps its host memory */
+    if (session->properties.engine != LEDGER_ENGINE_SWAP) /* the driver keeps its host memory */
         return 0;
     for (const struct process *process = session->processes; process; process = process->next)
         sum += process->move ? arena_chunks_bytes(process_move_lacks_bytes(process->move)) : 0;
@@ -225,9 +225,10 @@ static int check_ceiling(const struct session *session, uint64_t bytes, uint64_t
     struct ceilings ceilings;
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
     ceilings_find(&daemon->config, session->owner, &ceilings);
-    if (!ceilings.host_memory)
+    const struct config_ceiling *ceiling = ceilings.of[PROPERTY_HOST_MEMORY];
+    if (!ceiling)
         return 0;
-    uint64_t most = ceilings.host_memory->host_memory_bytes, own = arena_of_owner(daemon, session->owner);
+    uint64_t most = ceiling->properties.host_memory_bytes, own = arena_of_owner(daemon, session->owner);
     if (left_after(own, back_bytes) + bytes <= most)
         return 0;
     return error_set(
@@ -235,8 +236,7 @@ static int check_ceiling(const struct session *session, uint64_t bytes, uint64_t
         "session %s needs %s of host memory, and its owner's sessions have %s of the %s that [%s:%s] in "
         "gpuslice.conf allows; resume or release a session",
         session->id, units_format_bytes(bytes, needed), units_format_bytes(own, held),
-        units_format_bytes(most, bound), ceilings.host_memory->is_group ? "group" : "user",
-        ceilings.host_memory->name);
+        units_format_bytes(most, bound), ceiling->is_group ? "group" : "user", ceiling->name);
 }
 
 int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t back_bytes,
@@ -246,13 +246,13 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
     uint64_t own = moves_arena_bytes(session), all = moves_all_arena_bytes(daemon->moves),
              most = arena_bound_bytes(daemon);
-    if (session->host_memory_bytes && own + bytes > session->host_memory_bytes)
+    if (session->properties.host_memory_bytes && own + bytes > session->properties.host_memory_bytes)
         return error_set(
             error, EBUSY, "ERR_HOST_MEMORY",
             "session %s would need %s of host memory, and may have %s; give it more with 'gpuslice set %s "
             "--host-memory SIZE'",
             session->id, units_format_bytes(own + bytes, needed),
-            units_format_bytes(session->host_memory_bytes, bound), session->id);
+            units_format_bytes(session->properties.host_memory_bytes, bound), session->id);
     if (left_after(all, back_bytes) + bytes > most)
         return error_set(
             error, EBUSY, "ERR_HOST_MEMORY",

@@ -166,7 +166,7 @@ static void believe_first(struct process *process, const struct wire_moved *move
 static uint64_t away_at_most(const struct process *process)
 {
     uint64_t charged = moves_charged_to(process), sent = process->move->sent_bytes;
-    return process->session->engine != LEDGER_ENGINE_SWAP || charged > sent ? charged : sent;
+    return process->session->properties.engine != LEDGER_ENGINE_SWAP || charged > sent ? charged : sent;
 }
 
 /* What the process can have of what it says. */

@@ -198,7 +198,7 @@ static bool come(struct process *process)
     struct schedule *schedule = session->daemon->schedule;
     if (!session->arbitrated)
         session->arbitrated = arbiter_session_add(schedule->arbiter, session, session->owner,
-                                                  session->compute, session->priority);
+                                                  session->properties.compute, session->properties.priority);
     process->gate =
         session->arbitrated ? arbiter_process_add(session->arbitrated, process, monotonic_ns()) : NULL;
     set_timer(schedule);
@@ -222,7 +222,8 @@ static void session_changed(struct session *session)
 {
     if (!session->arbitrated)
         return;
-    arbiter_session_set(session->arbitrated, session->compute, session->priority, monotonic_ns());
+    arbiter_session_set(session->arbitrated, session->properties.compute, session->properties.priority,
+                        monotonic_ns());
     set_timer(session->daemon->schedule);
 }
 

@@ -47,7 +47,7 @@ double standing_achieved_ratio(const struct session *session, unsigned policy_gp
 static void tell_need(const struct session *session, double got, const struct session *beside, char *text)
 {
     int written = snprintf(text, STANDING_WHY, "takes turns: got %.0f %% of %.4g %% promised", 100 * got,
-                           session->compute.min / (SHARE_WHOLE / 100.0));
+                           session->properties.compute.min / (SHARE_WHOLE / 100.0));
     if (beside)
         snprintf(text + written, STANDING_WHY - (size_t)written, " beside '%s'",
                  *beside->name ? beside->name : beside->id);

@@ -131,7 +131,7 @@ static int check_share(const struct admission_gpu *gpu, uint32_t wanted, struct 
 
 static uint32_t minimum_of(const struct session_request *request)
 {
-    return request->has_compute ? request->compute.min : 0;
+    return property_is_given(&request->properties, PROPERTY_COMPUTE) ? request->properties.compute.min : 0;
 }
 
 static uint64_t part_of(uint64_t total_bytes, uint32_t part)
@@ -175,7 +175,7 @@ bool admission_may_reserve(const struct session_request *request, unsigned gpu)
 /* Whether a GPU may be chosen for the request, which names none: not one that keeps memory that is to leave. */
 static bool may_choose(const struct session_request *request, const struct admission_gpu *gpu)
 {
-    return !gpu->keeps[request->engine];
+    return !gpu->keeps[request->properties.engine];
 }
 
 /* Whether it would fit if nothing were promised to anybody. */
@@ -183,12 +183,13 @@ static bool has_hope(const struct admission_state *state, const struct session_r
 {
     for (unsigned i = 0; i < request->limit_count; i++) {
         const struct admission_gpu *gpu = &state->gpus[request->limits[i].gpu];
-        if (!request->may_pass_card && limit_on(request, &request->limits[i], gpu) > gpu->total_bytes)
+        if (!request->properties.may_pass_card &&
+            limit_on(request, &request->limits[i], gpu) > gpu->total_bytes)
             return false;
     }
     for (unsigned i = 0; i < state->gpu_count && request->limit_count == 0; i++)
         if (may_choose(request, &state->gpus[i]) &&
-            (request->may_pass_card ||
+            (request->properties.may_pass_card ||
              limit_on(request, NULL, &state->gpus[i]) <= state->gpus[i].total_bytes))
             return true;
     return request->limit_count > 0;
@@ -263,9 +264,9 @@ static int allot_gpu(const struct admission_state *state, const struct session_r
         .limit_bytes = limit_on(request, limit, card),
         .reserved = request->has_bytes || (limit && limit->has_bytes),
     };
-    uint64_t bytes = on_card(card, allotted->limit_bytes, request->may_pass_card);
+    uint64_t bytes = on_card(card, allotted->limit_bytes, request->properties.may_pass_card);
     int result = allotted->reserved ? check_bytes(card, bytes, error) : 0;
-    if (result == 0 && allotted->reserved && request->engine != LEDGER_ENGINE_PLAIN)
+    if (result == 0 && allotted->reserved && request->properties.engine != LEDGER_ENGINE_PLAIN)
         result = check_context(card, error);
     return result < 0 ? result : check_share(card, minimum_of(request), error);
 }
@@ -312,8 +313,11 @@ static int plan_new(const struct admission_state *state, const struct session_re
         allotment->gpu_count = 0;
         result = 0;
     }
-    allotment->compute = request->has_compute ? request->compute : SHARE_ANY;
-    allotment->priority = request->has_priority ? request->priority : PRIORITY_NORMAL;
+    allotment->compute =
+        property_is_given(&request->properties, PROPERTY_COMPUTE) ? request->properties.compute : SHARE_ANY;
+    allotment->priority = property_is_given(&request->properties, PROPERTY_PRIORITY)
+                              ? request->properties.priority
+                              : PRIORITY_NORMAL;
     return result;
 }
 
@@ -354,11 +358,11 @@ static int plan_change(const struct admission_state *state, const struct allotme
     bool is_more = minimum_of(request) > held->compute.min;
     for (unsigned i = 0; i < held->gpu_count && is_more && result == 0; i++)
         if (held->gpus[i].gpu >= 0)
-            result = check_share(&state->gpus[held->gpus[i].gpu], request->compute.min, error);
-    if (request->has_compute)
-        allotment->compute = request->compute;
-    if (request->has_priority)
-        allotment->priority = request->priority;
+            result = check_share(&state->gpus[held->gpus[i].gpu], request->properties.compute.min, error);
+    if (property_is_given(&request->properties, PROPERTY_COMPUTE))
+        allotment->compute = request->properties.compute;
+    if (property_is_given(&request->properties, PROPERTY_PRIORITY))
+        allotment->priority = request->properties.priority;
     return result;
 }
 
@@ -399,7 +403,7 @@ int admission_plan(const struct admission_state *given, const struct allotment *
 {
     struct admission_state beside_movable;
     const struct admission_state *state = given;
-    bool can_move = held ? held->can_move : request->engine != LEDGER_ENGINE_PLAIN;
+    bool can_move = held ? held->can_move : request->properties.engine != LEDGER_ENGINE_PLAIN;
     if (!can_move) {
         reserve_for_movable(given, &beside_movable);
         state = &beside_movable;

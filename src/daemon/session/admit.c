@@ -52,9 +52,9 @@ static uint64_t default_memory(const struct daemon *daemon, const struct session
 
 static struct share default_compute(const struct daemon *daemon, const struct config_ceiling *ceiling)
 {
-    struct share share = daemon->config.defaults.compute;
-    if (ceiling && ceiling->compute > 0 && ceiling->compute < share.max)
-        share.max = ceiling->compute;
+    struct share share = daemon->config.defaults.properties.compute;
+    if (ceiling && ceiling->properties.compute.max < share.max)
+        share.max = ceiling->properties.compute.max;
     if (share.min > share.max)
         share.min = share.max;
     return share;
@@ -63,37 +63,41 @@ static struct share default_compute(const struct daemon *daemon, const struct co
 static enum session_priority default_priority(const struct daemon *daemon,
                                               const struct config_ceiling *ceiling)
 {
-    enum session_priority priority = daemon->config.defaults.priority;
-    return ceiling && ceiling->priority < priority ? ceiling->priority : priority;
+    enum session_priority priority = daemon->config.defaults.properties.priority;
+    return ceiling && ceiling->properties.priority < priority ? ceiling->properties.priority : priority;
 }
 
 int admit_choose_when_full(const struct daemon *daemon, struct session_request *request, struct error *error)
 {
     struct ceilings ceilings = {.config = &daemon->config};
-    bool can_move = request->engine != LEDGER_ENGINE_PLAIN,
-         is_to_move = request->when_full == WHEN_FULL_OVERSUBSCRIBE;
-    if (request->has_engine && request->has_when_full && can_move != is_to_move)
+    bool can_move = request->properties.engine != LEDGER_ENGINE_PLAIN,
+         is_to_move = request->properties.when_full == WHEN_FULL_OVERSUBSCRIBE;
+    if (property_is_given(&request->properties, PROPERTY_OVERSUBSCRIBE) &&
+        property_is_given(&request->properties, PROPERTY_WHEN_FULL) && can_move != is_to_move)
         return error_set(
             error, EINVAL, "ERR_BAD_REQUEST",
             "the session's memory %s leave the card by --oversubscribe, and --when-full is %s; expected one "
             "of them, or both to say the same. To wait in the queue for a session whose memory can leave, "
             "use "
             "--oversubscribe --wait",
-            can_move ? "can" : "cannot", when_full_name(request->when_full));
-    request->is_engine_default = !request->has_when_full && !request->has_engine && !request->wait;
+            can_move ? "can" : "cannot", when_full_name(request->properties.when_full));
+    request->is_engine_default = !property_is_given(&request->properties, PROPERTY_WHEN_FULL) &&
+                                 !property_is_given(&request->properties, PROPERTY_OVERSUBSCRIBE) &&
+                                 !request->wait;
     if (request->is_engine_default) {
         ceilings_find(&daemon->config, request->owner, &ceilings);
-        request->when_full =
-            ceilings.when_full ? ceilings.when_full->when_full : daemon->config.defaults.when_full;
+        const struct config_ceiling *of = ceilings.of[PROPERTY_WHEN_FULL];
+        request->properties.when_full =
+            of ? of->properties.when_full : daemon->config.defaults.properties.when_full;
     }
-    if (request->engine != LEDGER_ENGINE_PLAIN)
-        request->when_full = WHEN_FULL_OVERSUBSCRIBE;
-    else if (request->when_full == WHEN_FULL_OVERSUBSCRIBE)
-        request->engine = LEDGER_ENGINE_SWAP;
-    else if (request->when_full == WHEN_FULL_UNSAID && request->wait)
-        request->when_full = WHEN_FULL_WAIT;
-    request->wait =
-        request->when_full == WHEN_FULL_WAIT || (request->wait && request->when_full != WHEN_FULL_REFUSE);
+    if (request->properties.engine != LEDGER_ENGINE_PLAIN)
+        request->properties.when_full = WHEN_FULL_OVERSUBSCRIBE;
+    else if (request->properties.when_full == WHEN_FULL_OVERSUBSCRIBE)
+        request->properties.engine = LEDGER_ENGINE_SWAP;
+    else if (request->properties.when_full == WHEN_FULL_UNSAID && request->wait)
+        request->properties.when_full = WHEN_FULL_WAIT;
+    request->wait = request->properties.when_full == WHEN_FULL_WAIT ||
+                    (request->wait && request->properties.when_full != WHEN_FULL_REFUSE);
     return 0;
 }
 
@@ -101,10 +105,12 @@ int admit_choose_when_full(const struct daemon *daemon, struct session_request *
 static void apply_move_defaults(const struct daemon *daemon, struct session_request *request)
 {
     const struct config_defaults *defaults = &daemon->config.defaults;
-    if (request->engine == LEDGER_ENGINE_SWAP && !request->has_host_memory)
-        request->host_memory_bytes = defaults->host_memory_bytes;
-    if (request->engine != LEDGER_ENGINE_PLAIN && !request->has_idle_suspend)
-        request->idle_suspend_seconds = defaults->idle_suspend_seconds;
+    if (request->properties.engine == LEDGER_ENGINE_SWAP &&
+        !property_is_given(&request->properties, PROPERTY_HOST_MEMORY))
+        request->properties.host_memory_bytes = defaults->properties.host_memory_bytes;
+    if (request->properties.engine != LEDGER_ENGINE_PLAIN &&
+        !property_is_given(&request->properties, PROPERTY_IDLE_SUSPEND))
+        request->properties.idle_suspend_seconds = defaults->properties.idle_suspend_seconds;
 }
 
 void admit_apply_defaults(const struct daemon *daemon, struct session_request *request)
@@ -118,16 +124,15 @@ void admit_apply_defaults(const struct daemon *daemon, struct session_request *r
         request->bytes = bytes;
         request->part = 0;
     }
-    if (!request->has_compute) {
-        request->has_compute = true;
-        request->compute = default_compute(daemon, ceilings.compute);
-    }
-    if (!request->has_priority) {
-        request->has_priority = true;
-        request->priority = default_priority(daemon, ceilings.priority);
-    }
-    if (!request->has_ttl_action && !request->is_declared) /* their time is never over */
-        request->kills_at_ttl = daemon->config.defaults.kills_at_ttl;
+    struct session_properties *properties = &request->properties;
+    if (!property_is_given(properties, PROPERTY_COMPUTE))
+        properties->compute = default_compute(daemon, ceilings.of[PROPERTY_COMPUTE]);
+    if (!property_is_given(properties, PROPERTY_PRIORITY))
+        properties->priority = default_priority(daemon, ceilings.of[PROPERTY_PRIORITY]);
+    properties->given |= 1u << PROPERTY_COMPUTE | 1u << PROPERTY_PRIORITY;
+    if (!property_is_given(properties, PROPERTY_TTL_ACTION) &&
+        !request->is_declared) /* their time is never over */
+        properties->ttl_action = daemon->config.defaults.properties.ttl_action;
     apply_move_defaults(daemon, request);
 }
 
@@ -149,18 +154,19 @@ static int check_asker(struct daemon *daemon, const struct session_request *requ
 /* Check what the request says of memory that can leave the card. */
 static int check_moves(const struct session_request *request, enum ledger_engine engine, struct error *error)
 {
-    if (request->may_pass_card && engine != LEDGER_ENGINE_MANAGED)
+    if (request->properties.may_pass_card && engine != LEDGER_ENGINE_MANAGED)
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
                          "only memory that the driver pages can be more than the card has; expected "
                          "--oversubscribe=managed with --single-oversubscribe");
-    if (engine == LEDGER_ENGINE_MANAGED && request->has_host_memory)
+    if (engine == LEDGER_ENGINE_MANAGED && property_is_given(&request->properties, PROPERTY_HOST_MEMORY))
         return error_set(
             error, EBUSY, "ERR_NOT_MOVABLE",
             "the driver itself keeps memory of --oversubscribe=managed in host memory, without a "
             "bound; host memory is for --oversubscribe=swap");
-    if (engine == LEDGER_ENGINE_SWAP && request->host_memory_bytes)
-        return host_memory_check_bound(request->host_memory_bytes, error);
-    if (engine != LEDGER_ENGINE_PLAIN || (!request->has_host_memory && !request->has_idle_suspend))
+    if (engine == LEDGER_ENGINE_SWAP && request->properties.host_memory_bytes)
+        return host_memory_check_bound(request->properties.host_memory_bytes, error);
+    if (engine != LEDGER_ENGINE_PLAIN || (!property_is_given(&request->properties, PROPERTY_HOST_MEMORY) &&
+                                          !property_is_given(&request->properties, PROPERTY_IDLE_SUSPEND)))
         return 0;
     return error_set(
         error, EBUSY, "ERR_NOT_MOVABLE",
@@ -172,10 +178,10 @@ static int check_moves(const struct session_request *request, enum ledger_engine
 static const struct gpu *find_keeper(const struct daemon *daemon, const struct session_request *request)
 {
     for (unsigned i = 0; i < request->limit_count; i++)
-        if (gpu_why_stays(&daemon->gpus[request->limits[i].gpu], request->engine))
+        if (gpu_why_stays(&daemon->gpus[request->limits[i].gpu], request->properties.engine))
             return &daemon->gpus[request->limits[i].gpu];
     for (unsigned i = 0; i < daemon->gpu_count && request->limit_count == 0; i++)
-        if (!gpu_why_stays(&daemon->gpus[i], request->engine))
+        if (!gpu_why_stays(&daemon->gpus[i], request->properties.engine))
             return NULL;
     return request->limit_count == 0 ? &daemon->gpus[0] : NULL;
 }
@@ -185,16 +191,18 @@ static const struct gpu *find_keeper(const struct daemon *daemon, const struct s
 static int check_gpus_let_go(const struct daemon *daemon, struct session_request *request,
                              struct error *error)
 {
-    const struct gpu *keeper = request->engine == LEDGER_ENGINE_PLAIN ? NULL : find_keeper(daemon, request);
+    const struct gpu *keeper =
+        request->properties.engine == LEDGER_ENGINE_PLAIN ? NULL : find_keeper(daemon, request);
     if (!keeper)
         return 0;
-    if (!request->is_engine_default || request->has_host_memory || request->has_idle_suspend)
+    if (!request->is_engine_default || property_is_given(&request->properties, PROPERTY_HOST_MEMORY) ||
+        property_is_given(&request->properties, PROPERTY_IDLE_SUSPEND))
         return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
                          "no memory of such a session could leave GPU %s: %s; make the session without "
                          "--oversubscribe",
-                         keeper->label, gpu_why_stays(keeper, request->engine));
-    request->engine = LEDGER_ENGINE_PLAIN;
-    request->host_memory_bytes = request->idle_suspend_seconds = 0;
+                         keeper->label, gpu_why_stays(keeper, request->properties.engine));
+    request->properties.engine = LEDGER_ENGINE_PLAIN;
+    request->properties.host_memory_bytes = request->properties.idle_suspend_seconds = 0;
     return 0;
 }
 
@@ -219,7 +227,7 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     if (result == 0)
         result = check_gpus_let_go(daemon, request, error);
     if (result == 0)
-        result = check_moves(request, request->engine, error);
+        result = check_moves(request, request->properties.engine, error);
     if (result == 0)
         result = plan_new(daemon, request, &admission, error);
     if (result == 0)
@@ -233,7 +241,7 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
              admission.waits ? ", and waits to be admitted" : "");
     char stays[SESSION_STAYS_TEXT];
-    bool is_kept = !session_can_move(session) && session->when_full == WHEN_FULL_OVERSUBSCRIBE &&
+    bool is_kept = !session_can_move(session) && session->properties.when_full == WHEN_FULL_OVERSUBSCRIBE &&
                    session_shown_stays(session, stays);
     if (is_kept)
         log_info("session %s: its memory stays on the card: %s", session->id, stays);
@@ -276,15 +284,23 @@ static int plan_change(struct session *session, const struct session_request *re
     return admission_plan(&state, &held, request, admission, error);
 }
 
-/* Take over the labels that are not empty. */
-static void set_labels(struct session *session, const struct session_labels *labels)
+/* Take over what a change may say. */
+static void take_properties(struct session *session, const struct session_request *request)
 {
-    if (labels->namespace[0])
-        strcpy(session->labels.namespace, labels->namespace);
-    if (labels->pod[0])
-        strcpy(session->labels.pod, labels->pod);
-    if (labels->container[0])
-        strcpy(session->labels.container, labels->container);
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        if (property_is_given(&request->properties, row->id) && !(row->flags & IS_FIXED))
+            property_copy(row, &session->properties, &request->properties);
+}
+
+/* Compute and priority are described with what they were; and when the time is over, with `expires_at_ms`. */
+static void describe_properties(FILE *words, const struct session *session,
+                                const struct session_request *request)
+{
+    static const uint32_t described = 1u << PROPERTY_COMPUTE | 1u << PROPERTY_PRIORITY | 1u << PROPERTY_TTL;
+    char text[PROPERTY_TEXT];
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        if (property_is_given(&request->properties, row->id) && !(described >> row->id & 1))
+            fprintf(words, ", %s: %s", row->name, property_format(row, &session->properties, text));
 }
 
 /* Describe what a change made different: "memory 2GiB to 3GiB on GPU 0, share 25% to 50%". The caller frees it; NULL
@@ -303,28 +319,18 @@ static char *describe_change(const struct session *session, const struct allotme
                     units_format_bytes(before->gpus[i].limit_bytes, old),
                     units_format_bytes(session->gpus[i].limit_bytes, new),
                     session->daemon->gpus[session->gpus[i].gpu].label);
-    if (session->compute.min != before->compute.min || session->compute.max != before->compute.max)
+    if (session->properties.compute.min != before->compute.min ||
+        session->properties.compute.max != before->compute.max)
         fprintf(words, ", share %s to %s", units_format_share(before->compute, old),
-                units_format_share(session->compute, new));
-    if (session->priority != before->priority)
+                units_format_share(session->properties.compute, new));
+    if (session->properties.priority != before->priority)
         fprintf(words, ", priority %s to %s", session_priority_name(before->priority),
-                session_priority_name(session->priority));
+                session_priority_name(session->properties.priority));
     if (strcmp(session->name, name_before) != 0)
         fprintf(words, ", name '%s' to '%s'", name_before, session->name);
-    if (request->has_ttl)
+    if (property_is_given(&request->properties, PROPERTY_TTL))
         fprintf(words, ", %s", session->expires_at_ms ? "its time begins anew" : "it never expires");
-    if (request->has_ttl_action)
-        fprintf(words, ", its programs %s when its time is over",
-                session->kills_at_ttl ? "are ended" : "run on");
-    if (request->has_host_memory && session->host_memory_bytes)
-        fprintf(words, ", %s of host memory", units_format_bytes(session->host_memory_bytes, new));
-    else if (request->has_host_memory)
-        fputs(", as much host memory as there is", words);
-    if (request->has_idle_suspend && session->idle_suspend_seconds)
-        fprintf(words, ", leaves the card after %llu s without work",
-                (unsigned long long)session->idle_suspend_seconds);
-    else if (request->has_idle_suspend)
-        fputs(", stays on the card without work", words);
+    describe_properties(words, session, request);
     fclose(words);
     return text;
 }
@@ -346,28 +352,22 @@ int admit_change(struct session *session, const struct session_request *request,
                                                     request->name, session, error)
                                : 0;
     if (result == 0)
-        result = check_moves(request, session->engine, error);
+        result = check_moves(request, session->properties.engine, error);
     if (result == 0)
         result = check_gpus(session, request, error);
     if (result == 0)
         result = plan_change(session, request, &admission, error);
     if (result == 0 && request->own_socket)
         result = session_give_socket(session, error);
-    if (result == 0 && request->has_ttl)
-        result = session_restart_expiry(session, request->ttl_seconds, error);
+    if (result == 0 && property_is_given(&request->properties, PROPERTY_TTL))
+        result = session_restart_expiry(session, request->properties.ttl_seconds, error);
     if (result < 0)
         return result;
     struct allotment before;
     promises_to(session, &before);
     char name_before[sizeof(session->name)];
     strcpy(name_before, session->name);
-    set_labels(session, &request->labels);
-    if (request->has_ttl_action)
-        session->kills_at_ttl = request->kills_at_ttl;
-    if (request->has_host_memory)
-        session->host_memory_bytes = request->host_memory_bytes;
-    if (request->has_idle_suspend)
-        session->idle_suspend_seconds = request->idle_suspend_seconds;
+    take_properties(session, request);
     session_take_allotment(session, &admission.allotment);
     if (request->name)
         strcpy(session->name, request->name);

@@ -74,27 +74,28 @@ static bool replaces(const struct config_ceiling *ceiling, uint64_t value, const
     return old->is_group && value < old_value;
 }
 
+/* How much the section lets a property be; UINT64_MAX: it says nothing. */
+static uint64_t rank(const struct property *row, const struct config_ceiling *ceiling)
+{
+    return ceiling && property_is_given(&ceiling->properties, row->id)
+               ? property_rank(row, &ceiling->properties)
+               : UINT64_MAX;
+}
+
 /* Let the section decide, key by key, where it goes before those that were read earlier. */
 static void decide(struct ceilings *ceilings, const struct config_ceiling *ceiling)
 {
     const struct config_ceiling *old = ceilings->memory;
     if (replaces(ceiling, ceiling->memory_bytes, old, old ? old->memory_bytes : 0, UINT64_MAX))
         ceilings->memory = ceiling;
-    old = ceilings->compute;
-    if (replaces(ceiling, ceiling->compute, old, old ? old->compute : 0, UINT32_MAX))
-        ceilings->compute = ceiling;
     old = ceilings->sessions;
     if (replaces(ceiling, ceiling->sessions, old, old ? old->sessions : 0, UINT32_MAX))
         ceilings->sessions = ceiling;
-    old = ceilings->priority;
-    if (replaces(ceiling, ceiling->priority, old, old ? old->priority : 0, PRIORITY_COUNT))
-        ceilings->priority = ceiling;
-    old = ceilings->when_full;
-    if (replaces(ceiling, ceiling->when_full, old, old ? old->when_full : 0, WHEN_FULL_UNSAID))
-        ceilings->when_full = ceiling;
-    old = ceilings->host_memory;
-    if (replaces(ceiling, ceiling->host_memory_bytes, old, old ? old->host_memory_bytes : 0, UINT64_MAX))
-        ceilings->host_memory = ceiling;
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++) {
+        old = ceilings->of[row->id];
+        if (replaces(ceiling, rank(row, ceiling), old, rank(row, old), UINT64_MAX))
+            ceilings->of[row->id] = ceiling;
+    }
 }
 
 void ceilings_find(const struct config *config, uid_t uid, struct ceilings *ceilings)
@@ -136,14 +137,14 @@ static int check_compute(const struct config *config, const struct config_ceilin
                          uint64_t others, uint32_t asked, struct error *error)
 {
     char asked_text[UNITS_SHARE_TEXT], limit[UNITS_SHARE_TEXT], what[256];
-    if (others + asked <= ceiling->compute)
+    if (others + asked <= ceiling->properties.compute.max)
         return 0;
     snprintf(
         what, sizeof(what),
         "up to %s of GPU %s's time beside the %.2f%% of your other sessions is more than the %s allowed; "
         "ask for less with --compute, or release a session; the ceiling is that of",
         units_format_share((struct share){asked, asked}, asked_text), gpu, (double)others / 100,
-        units_format_share((struct share){ceiling->compute, ceiling->compute}, limit));
+        units_format_share(ceiling->properties.compute, limit));
     return refuse(config, ceiling, error, what);
 }
 
@@ -160,19 +161,21 @@ int ceilings_check(const struct ceilings *ceilings, const struct ceiling_use *ot
                  others->sessions, ceilings->sessions->sessions);
         return refuse(config, ceilings->sessions, error, what);
     }
-    if (ceilings->priority && ask->priority > ceilings->priority->priority &&
+    const struct config_ceiling *priority = ceilings->of[PROPERTY_PRIORITY],
+                                *compute = ceilings->of[PROPERTY_COMPUTE];
+    if (priority && ask->priority > priority->properties.priority &&
         (!old || ask->priority > old->priority)) {
         snprintf(what, sizeof(what),
                  "priority %s is above %s, the highest allowed; ask for that with --priority; the ceiling is "
                  "that of",
-                 session_priority_name(ask->priority), session_priority_name(ceilings->priority->priority));
-        return refuse(config, ceilings->priority, error, what);
+                 session_priority_name(ask->priority), session_priority_name(priority->properties.priority));
+        return refuse(config, priority, error, what);
     }
     if (ceilings->memory && (!old || ask->memory_bytes > old->memory_bytes))
         result = check_memory(config, ceilings->memory, others->memory_bytes, ask->memory_bytes, error);
     for (unsigned i = 0; i < others->gpu_count && result == 0; i++)
-        if (ceilings->compute && ask->on_gpu[i] && (!old || ask->compute > old->compute))
-            result = check_compute(config, ceilings->compute, others->gpus[i].label, others->gpus[i].compute,
+        if (compute && ask->on_gpu[i] && (!old || ask->compute > old->compute))
+            result = check_compute(config, compute, others->gpus[i].label, others->gpus[i].compute,
                                    ask->compute, error);
     return result;
 }

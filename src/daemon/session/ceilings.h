@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
-#include "base/priority.h"
+#include "config/session_properties.h"
 #include "ledger/ledger.h"
 
 struct config;
@@ -19,7 +19,8 @@ struct config_ceiling;
 /* The sections that decide for one user, key by key; NULL where none says anything. */
 struct ceilings {
     const struct config *config;
-    const struct config_ceiling *memory, *compute, *sessions, *priority, *when_full, *host_memory;
+    const struct config_ceiling *memory, *sessions;
+    const struct config_ceiling *of[PROPERTY_COUNT];
 };
 
 /* What one session has or asks for, of the things that have ceilings. */

@@ -59,25 +59,12 @@ static bool is_no_limit(const struct daemon *daemon, const struct config_session
 static int make_request(const struct daemon *daemon, const struct config_session *wanted,
                         struct session_request *request, struct error *error)
 {
-    const struct config_defaults *defaults = &daemon->config.defaults;
     *request = (struct session_request){
         .name = wanted->name,
         .owner = wanted->owner,
         .has_bytes = wanted->memory_bytes > 0,
         .bytes = wanted->memory_bytes,
-        .has_compute = wanted->compute.max > 0,
-        .compute = wanted->compute,
-        .engine = wanted->engine,
-        .may_pass_card = wanted->may_pass_card,
-        .when_full = wanted->engine == LEDGER_ENGINE_PLAIN ? WHEN_FULL_WAIT : WHEN_FULL_OVERSUBSCRIBE,
-        .has_host_memory = wanted->host_memory_bytes > 0 || wanted->engine == LEDGER_ENGINE_SWAP,
-        .host_memory_bytes =
-            wanted->host_memory_bytes ? wanted->host_memory_bytes : defaults->host_memory_bytes,
-        .has_idle_suspend = wanted->idle_suspend_seconds > 0 || wanted->engine != LEDGER_ENGINE_PLAIN,
-        .idle_suspend_seconds =
-            wanted->idle_suspend_seconds ? wanted->idle_suspend_seconds : defaults->idle_suspend_seconds,
-        .has_priority = wanted->priority != PRIORITY_COUNT,
-        .priority = wanted->priority,
+        .properties = wanted->properties,
         .wait = true,
         .run_pidfd = -1,
         .is_declared = true,
@@ -86,7 +73,15 @@ static int make_request(const struct daemon *daemon, const struct config_session
         return error_set(error, EPERM, NULL,
                          "its owner is user %u, but this daemon serves user %u alone; expected that one",
                          (unsigned)wanted->owner, (unsigned)geteuid());
+    struct session_properties *properties = &request->properties;
+    properties->when_full =
+        properties->engine == LEDGER_ENGINE_PLAIN ? WHEN_FULL_WAIT : WHEN_FULL_OVERSUBSCRIBE;
     admit_apply_defaults(daemon, request);
+    /* What the file no longer says must be undone. */
+    if (properties->engine == LEDGER_ENGINE_SWAP)
+        properties->given |= 1u << PROPERTY_HOST_MEMORY;
+    if (properties->engine != LEDGER_ENGINE_PLAIN)
+        properties->given |= 1u << PROPERTY_IDLE_SUSPEND;
     if (is_no_limit(daemon, wanted))
         request->has_bytes = false;
     return wanted->gpus ? find_gpus(daemon, wanted->gpus, request, error) : 0;
@@ -135,10 +130,11 @@ static bool differs(const struct session *session, const struct session_request 
         if (request->has_bytes ? !session->gpus[i].reserved || session->gpus[i].limit_bytes != request->bytes
                                : session->gpus[i].reserved)
             return true;
-    return session->compute.min != request->compute.min || session->compute.max != request->compute.max ||
-           session->priority != request->priority ||
-           session->host_memory_bytes != request->host_memory_bytes ||
-           session->idle_suspend_seconds != request->idle_suspend_seconds;
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        if (property_is_given(&request->properties, row->id) && !(row->flags & IS_FIXED) &&
+            !property_is_same(row, &session->properties, &request->properties))
+            return true;
+    return false;
 }
 
 static bool same_limits(const struct session_request *one, const struct session_request *other)
@@ -154,11 +150,10 @@ static bool same_limits(const struct session_request *one, const struct session_
 /* Whether two requests that make_request() made ask for the same, but for the name. */
 static bool asks_the_same(const struct session_request *one, const struct session_request *other)
 {
-    return same_limits(one, other) && one->compute.min == other->compute.min &&
-           one->compute.max == other->compute.max && one->priority == other->priority &&
-           one->engine == other->engine && one->may_pass_card == other->may_pass_card &&
-           one->host_memory_bytes == other->host_memory_bytes &&
-           one->idle_suspend_seconds == other->idle_suspend_seconds;
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        if (!property_is_same(row, &one->properties, &other->properties))
+            return false;
+    return same_limits(one, other);
 }
 
 static int change(struct session *session, struct session_request *request, struct error *error)
@@ -176,7 +171,8 @@ static int change(struct session *session, struct session_request *request, stru
             error, EBUSY, NULL,
             "the GPUs of a session are fixed while it lives; take it out of the file, and put it "
             "back when it has ended");
-    if (session->engine != request->engine || session->may_pass_card != request->may_pass_card)
+    if (session->properties.engine != request->properties.engine ||
+        session->properties.may_pass_card != request->properties.may_pass_card)
         return error_set(error, EBUSY, NULL,
                          "how the memory of a session is backed is fixed while it lives; take it out of the "
                          "file, and put it back "

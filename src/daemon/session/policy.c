@@ -22,7 +22,7 @@ static enum ledger_limit_from limit_from(const struct session *session)
 {
     if (session->is_declared)
         return LEDGER_LIMIT_FROM_FILE;
-    if (session->labels.pod[0])
+    if (session->properties.pod[0])
         return LEDGER_LIMIT_FROM_POD;
     if (session->is_managed)
         return LEDGER_LIMIT_FROM_JOB;
@@ -56,10 +56,10 @@ int policy_make(struct session *session, struct error *error)
         return error_set_errno(error, status, "cannot seal a policy region (needs Linux 5.1 and /proc)");
     }
     ledger_policy_init(policy, session->id, session->daemon->epoch);
-    policy->engine = session->engine;
+    policy->engine = session->properties.engine;
     policy->gives_room = 1;
     policy->takes_unknown = 1;
-    policy->may_pass_card = session->may_pass_card;
+    policy->may_pass_card = session->properties.may_pass_card;
     policy->limit_from = limit_from(session);
     session->ledger.policy = policy;
     session->ledger.policy_fd = read_only;

@@ -35,7 +35,7 @@ static uint64_t session_on_card(const struct session *session, unsigned policy_g
 {
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     uint64_t card = session->daemon->gpus[gpu->gpu].total_bytes;
-    return session->may_pass_card && gpu->limit_bytes > card ? card : gpu->limit_bytes;
+    return session->properties.may_pass_card && gpu->limit_bytes > card ? card : gpu->limit_bytes;
 }
 
 static void add_movable(const struct session *session, unsigned policy_gpu, struct admission_gpu *promised)
@@ -43,7 +43,7 @@ static void add_movable(const struct session *session, unsigned policy_gpu, stru
     uint64_t stays = session->daemon->gpus[session->gpus[policy_gpu].gpu].context_bytes;
     uint64_t limit = session_on_card(session, policy_gpu);
     promised->staying_bytes = saturating_add(promised->staying_bytes, stays < limit ? stays : limit);
-    uint64_t *most = session->may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
+    uint64_t *most = session->properties.may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
     *most = larger(*most, admission_moving_bytes(limit, stays));
 }
 
@@ -54,7 +54,7 @@ void promises_add(const struct session *session, struct admission_state *state)
         if (gpu->gpu < 0)
             continue;
         struct admission_gpu *promised = &state->gpus[gpu->gpu];
-        promised->promised_share += session->compute.min;
+        promised->promised_share += session->properties.compute.min;
         if (gpu->reserved && session_can_move(session))
             add_movable(session, i, promised);
         else if (gpu->reserved)
@@ -107,23 +107,24 @@ void promises_gather_ceilings(const struct daemon *daemon, uid_t owner, const st
         if (at->state == SESSION_QUEUED) {
             others->memory_bytes = saturating_add(others->memory_bytes, at->queued_bytes);
             for (unsigned i = 0; i < daemon->gpu_count; i++) /* it may be admitted on any of them */
-                others->gpus[i].compute += at->compute.max;
+                others->gpus[i].compute += at->properties.compute.max;
             continue;
         }
         for (unsigned i = 0; i < at->gpu_count; i++) {
             others->memory_bytes = saturating_add(others->memory_bytes, at->gpus[i].limit_bytes);
             if (at->gpus[i].gpu >= 0)
-                others->gpus[at->gpus[i].gpu].compute += at->compute.max;
+                others->gpus[at->gpus[i].gpu].compute += at->properties.compute.max;
         }
     }
 }
 
 void promises_to(const struct session *session, struct allotment *allotment)
 {
-    *allotment = (struct allotment){
-        .gpu_count = session->gpu_count, .compute = session->compute, .priority = session->priority};
+    *allotment = (struct allotment){.gpu_count = session->gpu_count,
+                                    .compute = session->properties.compute,
+                                    .priority = session->properties.priority};
     allotment->can_move = session_can_move(session);
-    allotment->may_pass_card = session->may_pass_card;
+    allotment->may_pass_card = session->properties.may_pass_card;
     for (unsigned i = 0; i < session->gpu_count; i++)
         allotment->gpus[i] = (struct allotment_gpu){
             .gpu = session->gpus[i].gpu,

@@ -108,8 +108,8 @@ static const struct session *next_to_end(const struct daemon *daemon, const stru
         bool is_later = !after || at->expires_at_ms > after->expires_at_ms ||
                         (at->expires_at_ms == after->expires_at_ms && at->number > after->number);
         bool is_earlier = !next || at->expires_at_ms < next->expires_at_ms;
-        if (at->expires_at_ms && (at->kills_at_ttl || !at->processes) && !session_can_move(at) && is_later &&
-            is_earlier)
+        if (at->expires_at_ms && (at->properties.ttl_action == TTL_ACTION_KILL || !at->processes) &&
+            !session_can_move(at) && is_later && is_earlier)
             next = at;
     }
     return next;
@@ -122,7 +122,7 @@ static void take_out(const struct session *session, struct admission_state *stat
         const struct session_gpu *gpu = &session->gpus[i];
         if (gpu->gpu < 0)
             continue;
-        state->gpus[gpu->gpu].promised_share -= session->compute.min;
+        state->gpus[gpu->gpu].promised_share -= session->properties.compute.min;
         if (gpu->reserved)
             state->gpus[gpu->gpu].reserved_bytes -= gpu->limit_bytes;
     }
@@ -228,7 +228,9 @@ static bool waits_for(const struct queued *queued, const struct allotment *allot
 static bool may_be_passed(const struct queued *queued, const struct taking *taking)
 {
     uint64_t asked = queued->session->queued_bytes;
-    uint32_t minimum = queued->request.has_compute ? queued->request.compute.min : 0;
+    uint32_t minimum = property_is_given(&queued->request.properties, PROPERTY_COMPUTE)
+                           ? queued->request.properties.compute.min
+                           : 0;
     return taking->bytes <= asked / SMALL_PARTS && queued->passed_bytes <= asked - taking->bytes &&
            (minimum == 0 || queued->passed_share + taking->share <= minimum);
 }

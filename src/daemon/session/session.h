@@ -7,14 +7,11 @@
 #include <sys/types.h>
 #include <systemd/sd-event.h>
 
-#include "base/priority.h"
-#include "base/units.h"
-#include "base/when_full.h"
+#include "config/session_properties.h"
 #include "cuda/uuid.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/round.h"
 #include "daemon/session/identity.h"
-#include "daemon/session/labels.h"
 #include "daemon/session/ledgers.h"
 #include "ledger/ledger.h"
 
@@ -83,37 +80,29 @@ struct session {
     bool is_declared;               /* by sessions.conf, which alone may change it (declared.h) */
     bool is_managed; /* root made it for a job of its owner, who uses it and cannot change it */
     int64_t created_at, updated_at; /* seconds since 1970 */
-    int64_t expires_at_ms;          /* by the machine's time (clocks.h); 0: never */
-    uint64_t ttl_seconds;           /* counted from its admission; 0: no end */
-    bool kills_at_ttl;              /* its programs are ended when it expires (release.h) */
+    /* Its time counts from its admission; `expires_at_ms` is by the machine's time (clocks.h), 0: never. */
+    struct session_properties properties;
+    int64_t expires_at_ms;
     sd_event_source *expiry;
     struct session_runner runner;
     bool has_own_socket;           /* it gets a socket of its own (own_socket.h) when it is admitted */
     struct own_socket *own_socket; /* NULL: none is served */
     uint64_t lost_ledger_ticks;    /* processes started before had a ledger that was not found; 0: none */
     unsigned own_socket_silent;    /* its connections that have said nothing yet; some may be older than it */
-    struct session_labels labels;
     bool runner_queues;      /* the runner is the process that waits for admission, and is forgotten then */
     struct release *release; /* while its processes are being ended (release.h); NULL otherwise */
     struct queued *queued;   /* its place in the queue (queue.h); NULL: it is not queued */
     uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
-    struct share compute;    /* on each of its GPUs */
-    enum session_priority priority;
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
     struct session_ledger ledger;         /* opened for the first process: session_open_ledger() */
     bool ledger_counts;                   /* among the owner's descriptors (descriptor_bounds.h) */
     struct process *processes, *oldest_process;
     unsigned process_count;
-    uint64_t processes_seen;   /* how many have attached */
-    enum ledger_engine engine; /* fixed */
-    enum when_full when_full;
-    bool may_pass_card;            /* its limits may be more than the card has; fixed */
-    uint64_t host_memory_bytes;    /* the most that its evicted memory may take; 0: as much as there is */
-    uint64_t idle_suspend_seconds; /* it leaves the card after this long without work; 0: never by itself */
-    bool is_suspended;             /* somebody suspended it, and has not resumed it yet */
-    bool is_checkpointing;         /* the driver has not finished that yet (residency/moves_checkpoint.c) */
-    struct move *move; /* NULL: none of its memory can move, or none has yet (residency/moves.h) */
+    uint64_t processes_seen; /* how many have attached */
+    bool is_suspended;       /* somebody suspended it, and has not resumed it yet */
+    bool is_checkpointing;   /* the driver has not finished that yet (residency/moves_checkpoint.c) */
+    struct move *move;       /* NULL: none of its memory can move, or none has yet (residency/moves.h) */
     /* NULL: the driver was not asked to move it (residency/moves_checkpoint.c). */
     struct checkpoint *checkpoint;
     struct arbiter_session *arbitrated; /* NULL before a first agent (schedule.h) */
@@ -130,5 +119,5 @@ struct session {
 /* Whether its memory can leave the card. */
 static inline bool session_can_move(const struct session *session)
 {
-    return session->engine != LEDGER_ENGINE_PLAIN;
+    return session->properties.engine != LEDGER_ENGINE_PLAIN;
 }

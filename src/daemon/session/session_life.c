@@ -178,8 +178,8 @@ void session_drop_idle_ledger(struct session *session)
 /* The time of an admitted session starts now. */
 static int start_session(struct session *session, struct error *error)
 {
-    if (session->ttl_seconds)
-        session->expires_at_ms = clock_machine_ms() + (int64_t)session->ttl_seconds * 1000;
+    if (session->properties.ttl_seconds)
+        session->expires_at_ms = clock_machine_ms() + (int64_t)session->properties.ttl_seconds * 1000;
     int result = session->has_own_socket ? own_socket_open(session, error) : 0;
     return result < 0 ? result : watch_expiry(session, error);
 }
@@ -211,15 +211,15 @@ int session_restart_expiry(struct session *session, uint64_t ttl_seconds, struct
         return result;
     }
     sd_event_source_disable_unref(old);
-    session->ttl_seconds = ttl_seconds;
+    session->properties.ttl_seconds = ttl_seconds;
     return 0;
 }
 
 /* A GPU that is absent now keeps its UUID. */
 void session_take_allotment(struct session *session, const struct allotment *allotment)
 {
-    session->compute = allotment->compute;
-    session->priority = allotment->priority;
+    session->properties.compute = allotment->compute;
+    session->properties.priority = allotment->priority;
     session->gpu_count = allotment->gpu_count;
     for (unsigned i = 0; i < allotment->gpu_count; i++) {
         struct session_gpu *gpu = &session->gpus[i];
@@ -256,20 +256,13 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session->owner = request->owner;
     session->state = admission->waits ? SESSION_QUEUED : SESSION_ACTIVE;
     session->queued_bytes = admission->queued_bytes;
+    session->properties = request->properties;
     session_take_allotment(session, &admission->allotment);
     name_session(session, request->name, request->token);
     session->created_at = session->updated_at = time(NULL);
     session->is_declared = request->is_declared;
     session->is_managed = request->is_managed;
-    session->ttl_seconds = request->ttl_seconds;
-    session->kills_at_ttl = request->kills_at_ttl;
     session->has_own_socket = request->own_socket;
-    session->labels = request->labels;
-    session->engine = request->engine;
-    session->may_pass_card = request->may_pass_card;
-    session->when_full = request->when_full;
-    session->host_memory_bytes = request->host_memory_bytes;
-    session->idle_suspend_seconds = request->idle_suspend_seconds;
     session->runner_queues = admission->waits && !request->run;
     session->runner = (struct session_runner){
         .pid = request->run_pid, .start_ticks = request->run_start_ticks, .pidfd = -1};

@@ -72,9 +72,9 @@ const char *session_why_stays(const struct session *session, enum ledger_engine 
 
 const char *session_shown_stays(const struct session *session, char text[static SESSION_STAYS_TEXT])
 {
-    bool was_to_swap =
-        session->engine == LEDGER_ENGINE_PLAIN && session->when_full == WHEN_FULL_OVERSUBSCRIBE;
-    return session_why_stays(session, was_to_swap ? LEDGER_ENGINE_SWAP : session->engine, text);
+    bool was_to_swap = session->properties.engine == LEDGER_ENGINE_PLAIN &&
+                       session->properties.when_full == WHEN_FULL_OVERSUBSCRIBE;
+    return session_why_stays(session, was_to_swap ? LEDGER_ENGINE_SWAP : session->properties.engine, text);
 }
 
 uint64_t session_refused(const struct session *session)

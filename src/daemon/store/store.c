@@ -22,18 +22,20 @@
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
 #include "daemon/session/session_show.h"
+#include "daemon/store/store_columns.h"
 #include "daemon/store/store_file.h"
 #include "daemon/store/store_load.h"
 #include "daemon/store/store_reserve.h"
 
 #define STOP_SECONDS 30
-#define VALUES_MAX 25 /* per statement */
+#define VALUES_MAX 48 /* per statement */
 
 struct store {
     struct daemon *daemon;
     struct observer observer;
     sqlite3 *database; /* the thread's when it runs */
     struct worker *worker;
+    char *put_session;                /* the statement that writes a session */
     LIST_HEAD(, store_job) under_way; /* newest first */
 };
 
@@ -43,7 +45,8 @@ struct statement {
     const char *sql;
     unsigned count;
     struct value {
-        bool is_text;
+        const char *column; /* of the statement's parameter ":COLUMN"; NULL: parameters are counted */
+        bool is_text, is_null;
         int64_t number;
         char text[256];
     } values[VALUES_MAX];
@@ -71,6 +74,15 @@ struct store_job {
 
 /* --- The thread ------------------------------------------------------------------------------------ */
 
+static int parameter_of(sqlite3_stmt *prepared, const struct value *value, unsigned count)
+{
+    char name[64];
+    if (!value->column)
+        return (int)count + 1;
+    snprintf(name, sizeof(name), ":%s", value->column);
+    return sqlite3_bind_parameter_index(prepared, name);
+}
+
 static int execute(sqlite3 *database, const struct statement *statement)
 {
     sqlite3_stmt *prepared;
@@ -79,10 +91,11 @@ static int execute(sqlite3 *database, const struct statement *statement)
         return result;
     for (unsigned i = 0; i < statement->count; i++) {
         const struct value *value = &statement->values[i];
+        int at = parameter_of(prepared, value, i);
         if (value->is_text)
-            sqlite3_bind_text(prepared, (int)i + 1, value->text, -1, SQLITE_STATIC);
-        else
-            sqlite3_bind_int64(prepared, (int)i + 1, value->number);
+            sqlite3_bind_text(prepared, at, value->text, -1, SQLITE_STATIC);
+        else if (!value->is_null)
+            sqlite3_bind_int64(prepared, at, value->number);
     }
     sqlite3_step(prepared);
     return sqlite3_finalize(prepared);
@@ -269,51 +282,56 @@ static void bind_number(struct statement *statement, int64_t number)
     statement->values[statement->count++].number = number;
 }
 
+static void put_text(struct statement *statement, const char *column, const char *text)
+{
+    bind_text(statement, text);
+    statement->values[statement->count - 1].column = column;
+}
+
+static void put_number(struct statement *statement, const char *column, int64_t number)
+{
+    bind_number(statement, number);
+    statement->values[statement->count - 1].column = column;
+}
+
+static void put_property(struct statement *statement, const struct property *row,
+                         const struct session_properties *properties)
+{
+    json_t *value = property_json(row, properties);
+    if (json_is_string(value)) {
+        put_text(statement, row->json, json_string_value(value));
+    } else {
+        put_number(statement, row->json, json_is_true(value) ? 1 : json_integer_value(value));
+        statement->values[statement->count - 1].is_null = json_is_null(value);
+    }
+    json_decref(value);
+}
+
 static void put_session(const struct session *session, bool is_new)
 {
     struct store_job *job = job_make(session->daemon, session->id);
     job->is_new = is_new;
-    struct statement *put = job_add(
-        job,
-        "INSERT INTO sessions(id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
-        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
-        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl,"
-        " wall_ahead_ms, managed) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) "
-        "ON CONFLICT(id) DO UPDATE SET name=excluded.name, expired=excluded.expired, "
-        "updated_at=excluded.updated_at,"
-        " expires_at_ms=excluded.expires_at_ms, compute_min=excluded.compute_min,"
-        " compute_max=excluded.compute_max, priority=excluded.priority, own_socket=excluded.own_socket,"
-        " namespace=excluded.namespace, pod=excluded.pod, container=excluded.container,"
-        " host_memory_bytes=excluded.host_memory_bytes, idle_suspend_seconds=excluded.idle_suspend_seconds,"
-        " suspended=excluded.suspended, kills_at_ttl=excluded.kills_at_ttl,"
-        " wall_ahead_ms=excluded.wall_ahead_ms");
-    bind_text(put, session->id);
-    bind_text(put, session->name);
-    bind_number(put, session->owner);
-    bind_text(put, session->token);
-    bind_number(put, session->state == SESSION_EXPIRED);
-    bind_number(put, session->created_at);
-    bind_number(put, session->updated_at);
+    struct statement *put = job_add(job, session->daemon->store->put_session);
     int64_t ahead_ms = clock_wall_ahead_ms();
-    bind_number(put, session->expires_at_ms ? session->expires_at_ms + ahead_ms : 0);
-    bind_number(put, session->runner.pid);
-    bind_number(put, (int64_t)session->runner.start_ticks);
-    bind_number(put, session->compute.min);
-    bind_number(put, session->compute.max);
-    bind_number(put, session->priority);
-    bind_number(put, session->is_declared);
-    bind_number(put, session->has_own_socket);
-    bind_text(put, session->labels.namespace);
-    bind_text(put, session->labels.pod);
-    bind_text(put, session->labels.container);
-    bind_number(put, session->engine | (session->may_pass_card ? STORE_PASSES_CARD : 0) |
-                         (unsigned)session->when_full << STORE_WHEN_FULL_SHIFT);
-    bind_number(put, (int64_t)session->host_memory_bytes);
-    bind_number(put, (int64_t)session->idle_suspend_seconds);
-    bind_number(put, session->is_suspended | (session->is_checkpointing ? STORE_CHECKPOINTING : 0));
-    bind_number(put, session->kills_at_ttl);
-    bind_number(put, ahead_ms);
-    bind_number(put, session->is_managed);
+    put_text(put, "id", session->id);
+    put_text(put, "name", session->name);
+    put_number(put, "owner_uid", session->owner);
+    put_text(put, "token", session->token);
+    put_number(put, "expired", session->state == SESSION_EXPIRED);
+    put_number(put, "created_at", session->created_at);
+    put_number(put, "updated_at", session->updated_at);
+    put_number(put, "expires_at_ms", session->expires_at_ms ? session->expires_at_ms + ahead_ms : 0);
+    put_number(put, "wall_ahead_ms", ahead_ms);
+    put_number(put, "run_pid", session->runner.pid);
+    put_number(put, "run_start_ticks", (int64_t)session->runner.start_ticks);
+    put_number(put, "declared", session->is_declared);
+    put_number(put, "managed", session->is_managed);
+    put_number(put, "own_socket", session->has_own_socket);
+    put_number(put, "suspended", session->is_suspended);
+    put_number(put, "checkpointing", session->is_checkpointing);
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        if (!(row->flags & NO_COLUMN))
+            put_property(put, row, &session->properties);
     for (unsigned i = 0; i < session->gpu_count; i++) {
         char uuid[GPU_UUID_TEXT];
         struct statement *gpu =
@@ -465,10 +483,13 @@ int store_open(struct daemon *daemon, struct error *error)
     int result = open_file(store, error);
     if (result == -ENOSPC && store_reserve_use(&daemon->paths))
         result = open_file(store, error);
+    if (result == 0 && !(store->put_session = store_columns_put()))
+        result = error_set_errno(error, ENOMEM, "cannot write sessions");
     if (result == 0)
         result = worker_start(&store->worker, daemon->loop, "gpusliced-state", run_jobs, store, error);
     if (result < 0) {
         sqlite3_close(store->database);
+        sqlite3_free(store->put_session);
         free(store);
         return result;
     }
@@ -498,6 +519,7 @@ void store_close(struct daemon *daemon)
         return;
     }
     sqlite3_close(daemon->store->database);
+    sqlite3_free(daemon->store->put_session);
     free(daemon->store);
     daemon->store = NULL;
 }

@@ -12,60 +12,25 @@
 
 #include "base/cleanup.h"
 #include "daemon/loop/log.h"
+#include "daemon/store/store_columns.h"
 
-/* The layout's number is SQLite's user_version; 0 is a new file. Since STORE_LAYOUT_OLDEST only columns with defaults
- * were added, so daemons from that layout on can use a file of STORE_LAYOUT too: they find STORE_LAYOUT_OLDEST in
- * `meta`. */
-#define STORE_LAYOUT 11
-#define STORE_LAYOUT_OLDEST 3
+/* The layout's number is SQLite's user_version; 0 is a new file. It rises when what a column or table means changes. Columns
+ * of properties come by themselves (store_columns.h). A daemon can use a file of a later layout whose `layout_oldest` in `meta` is
+ * not beyond its own. */
+#define STORE_LAYOUT 12
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE sessions(id TEXT PRIMARY KEY, name TEXT NOT NULL, owner_uid INTEGER NOT NULL,"
-    " token TEXT NOT NULL, expired INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT "
-    "NULL,"
-    " expires_at_ms INTEGER NOT NULL, run_pid INTEGER NOT NULL, run_start_ticks INTEGER NOT NULL,"
-    " compute_min INTEGER NOT NULL DEFAULT 0, compute_max INTEGER NOT NULL DEFAULT 10000,"
-    " priority INTEGER NOT NULL DEFAULT 1, declared INTEGER NOT NULL DEFAULT 0,"
-    " own_socket INTEGER NOT NULL DEFAULT 0, namespace TEXT NOT NULL DEFAULT '', pod TEXT NOT NULL DEFAULT "
-    "'',"
-    " container TEXT NOT NULL DEFAULT '', engine INTEGER NOT NULL DEFAULT 0,"
-    " host_memory_bytes INTEGER NOT NULL DEFAULT 0, idle_suspend_seconds INTEGER NOT NULL DEFAULT 0,"
-    " suspended INTEGER NOT NULL DEFAULT 0, kills_at_ttl INTEGER NOT NULL DEFAULT 0,"
-    " wall_ahead_ms INTEGER NOT NULL DEFAULT 0, managed INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;"
+    "CREATE TABLE sessions(%s) WITHOUT ROWID;"
     "CREATE TABLE session_gpus(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " position INTEGER NOT NULL, uuid TEXT NOT NULL, limit_bytes INTEGER NOT NULL, reserved INTEGER NOT NULL,"
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
     "CREATE TABLE processes(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " slot INTEGER NOT NULL, generation INTEGER NOT NULL, pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL,"
-    " attached_at INTEGER NOT NULL, wire_version INTEGER NOT NULL DEFAULT 0,"
-    " PRIMARY KEY(session_id, slot)) WITHOUT ROWID;"
+    " attached_at INTEGER NOT NULL, wire_version INTEGER NOT NULL, PRIMARY KEY(session_id, slot)) WITHOUT "
+    "ROWID;"
     "CREATE TABLE context_costs(uuid TEXT NOT NULL, driver_version TEXT NOT NULL, bytes INTEGER NOT NULL,"
-    " cuda_bytes INTEGER NOT NULL DEFAULT 0, traits INTEGER NOT NULL DEFAULT -1,"
-    " PRIMARY KEY(uuid, driver_version)) WITHOUT ROWID;";
-
-/* The step from each layout to the next. */
-static const char *const migrations[STORE_LAYOUT] = {
-    [1] = "ALTER TABLE sessions ADD COLUMN compute_min INTEGER NOT NULL DEFAULT 0;"
-          "ALTER TABLE sessions ADD COLUMN compute_max INTEGER NOT NULL DEFAULT 10000;"
-          "ALTER TABLE sessions ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;"
-          "ALTER TABLE sessions RENAME COLUMN expires_at TO expires_at_ms;"
-          "UPDATE sessions SET expires_at_ms=expires_at_ms*1000;",
-    [3] = "ALTER TABLE sessions ADD COLUMN declared INTEGER NOT NULL DEFAULT 0;",
-    [4] = "ALTER TABLE sessions ADD COLUMN own_socket INTEGER NOT NULL DEFAULT 0;"
-          "ALTER TABLE sessions ADD COLUMN namespace TEXT NOT NULL DEFAULT '';"
-          "ALTER TABLE sessions ADD COLUMN pod TEXT NOT NULL DEFAULT '';"
-          "ALTER TABLE sessions ADD COLUMN container TEXT NOT NULL DEFAULT '';",
-    [5] = "ALTER TABLE sessions ADD COLUMN engine INTEGER NOT NULL DEFAULT 0;"
-          "ALTER TABLE sessions ADD COLUMN host_memory_bytes INTEGER NOT NULL DEFAULT 0;"
-          "ALTER TABLE sessions ADD COLUMN idle_suspend_seconds INTEGER NOT NULL DEFAULT 0;"
-          "ALTER TABLE sessions ADD COLUMN suspended INTEGER NOT NULL DEFAULT 0;",
-    [6] = "ALTER TABLE sessions ADD COLUMN kills_at_ttl INTEGER NOT NULL DEFAULT 0;",
-    [7] = "ALTER TABLE sessions ADD COLUMN wall_ahead_ms INTEGER NOT NULL DEFAULT 0;",
-    [8] = "ALTER TABLE context_costs ADD COLUMN cuda_bytes INTEGER NOT NULL DEFAULT 0;",
-    [9] = "ALTER TABLE sessions ADD COLUMN managed INTEGER NOT NULL DEFAULT 0;",
-    [10] = "ALTER TABLE context_costs ADD COLUMN traits INTEGER NOT NULL DEFAULT -1;",
-    [2] = "ALTER TABLE processes ADD COLUMN wire_version INTEGER NOT NULL DEFAULT 0;",
-};
+    " cuda_bytes INTEGER NOT NULL, traits INTEGER NOT NULL, PRIMARY KEY(uuid, driver_version)) WITHOUT "
+    "ROWID;";
 
 /* Why a file cannot be used. */
 struct trouble {
@@ -129,6 +94,22 @@ static int check_pages(sqlite3 *database, const struct paths *paths, struct trou
     return result;
 }
 
+/* Make the tables of a new file. */
+static int make_tables(sqlite3 *database)
+{
+    char *columns = store_columns_define();
+    char *tables = columns ? sqlite3_mprintf(schema, columns) : NULL;
+    char *sql = tables ? sqlite3_mprintf("BEGIN; %s INSERT INTO meta VALUES('layout_oldest','%d');"
+                                         " PRAGMA user_version=%d; COMMIT",
+                                         tables, STORE_LAYOUT, STORE_LAYOUT)
+                       : NULL;
+    int result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+    sqlite3_free(columns);
+    sqlite3_free(tables);
+    sqlite3_free(sql);
+    return result;
+}
+
 /* Check that every table and column exists that a new file has. */
 static int check_columns(sqlite3 *database, const struct paths *paths, struct trouble *trouble,
                          struct error *error)
@@ -136,8 +117,7 @@ static int check_columns(sqlite3 *database, const struct paths *paths, struct tr
     sqlite3 *model = NULL;
     sqlite3_stmt *row = NULL;
     int result = 0;
-    if (sqlite3_open(":memory:", &model) != SQLITE_OK ||
-        sqlite3_exec(model, schema, NULL, NULL, NULL) != SQLITE_OK ||
+    if (sqlite3_open(":memory:", &model) != SQLITE_OK || make_tables(model) != SQLITE_OK ||
         sqlite3_prepare_v2(model,
                            "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c"
                            " WHERE t.type='table'",
@@ -155,22 +135,6 @@ static int check_columns(sqlite3 *database, const struct paths *paths, struct tr
     return result;
 }
 
-static int make_layout(sqlite3 *database, int64_t layout, const struct paths *paths, struct trouble *trouble,
-                       struct error *error)
-{
-    for (; layout < STORE_LAYOUT; layout = layout ? layout + 1 : STORE_LAYOUT) {
-        char *sql = sqlite3_mprintf("BEGIN; %s INSERT OR REPLACE INTO meta VALUES('layout_oldest','%d');"
-                                    " PRAGMA user_version=%d; COMMIT",
-                                    layout ? migrations[layout] : schema, STORE_LAYOUT_OLDEST,
-                                    layout ? (int)layout + 1 : STORE_LAYOUT);
-        int result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
-        sqlite3_free(sql);
-        if (result != SQLITE_OK)
-            return failed(database, paths, trouble, error);
-    }
-    return 0;
-}
-
 static int settle_layout(sqlite3 *database, const struct paths *paths, struct trouble *trouble,
                          struct error *error)
 {
@@ -183,6 +147,9 @@ static int settle_layout(sqlite3 *database, const struct paths *paths, struct tr
         return result;
     if (layout < 0 || (layout == 0 && tables > 0))
         return damaged(trouble, "it is not gpusliced's");
+    if (layout > 0 && layout < STORE_LAYOUT)
+        return damaged(trouble, "layout %" PRId64 " is of a gpusliced before 0.2.0, and was never released",
+                       layout);
     if (layout > STORE_LAYOUT) {
         if (read_number(database, "SELECT value FROM meta WHERE key='layout_oldest'", layout, &oldest) !=
                 SQLITE_OK ||
@@ -194,8 +161,9 @@ static int settle_layout(sqlite3 *database, const struct paths *paths, struct tr
     if (sqlite3_exec(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON",
                      NULL, NULL, NULL) != SQLITE_OK)
         return failed(database, paths, trouble, error);
-    if ((result = make_layout(database, layout, paths, trouble, error)) < 0)
-        return result;
+    if ((layout == 0 && make_tables(database) != SQLITE_OK) ||
+        store_columns_add_missing(database) != SQLITE_OK)
+        return failed(database, paths, trouble, error);
     return check_columns(database, paths, trouble, error);
 }
 

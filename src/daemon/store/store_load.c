@@ -9,6 +9,7 @@
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/session/session.h"
+#include "daemon/store/store_columns.h"
 
 #define TIME_MS_MAX (INT64_C(1) << 53)
 
@@ -83,13 +84,6 @@ static bool is_plain_text(const char *text)
     return *text == '\0';
 }
 
-static void copy_label(sqlite3_stmt *row, int column, char *text, size_t bytes)
-{
-    copy_column(row, column, text, bytes);
-    if (!is_plain_text(text))
-        *text = '\0';
-}
-
 /* The expiry by the machine's time; the file has it by the wall clock. Within one start of the machine the file also
  * says how far the wall clock was ahead; else that is 0, and the present difference has to do. A damaged file may have
  * any number. */
@@ -103,46 +97,36 @@ static int64_t expiry_of(int64_t wall_ms, int64_t ahead_ms)
     return wall_ms > ahead_ms ? wall_ms - ahead_ms : 1;
 }
 
+/* What is said together must be so: a damaged file may say anything. */
+static void settle_properties(struct session_properties *properties)
+{
+    properties->given = 0;
+    if (properties->engine != LEDGER_ENGINE_PLAIN)
+        properties->when_full = WHEN_FULL_OVERSUBSCRIBE;
+    properties->may_pass_card &= properties->engine == LEDGER_ENGINE_MANAGED;
+}
+
 static bool read_session(sqlite3_stmt *row, struct session *session)
 {
-    copy_column(row, 0, session->id, sizeof(session->id));
-    copy_column(row, 1, session->name, sizeof(session->name));
-    session->owner = (uid_t)sqlite3_column_int64(row, 2);
-    copy_column(row, 3, session->token, sizeof(session->token));
-    session->state = sqlite3_column_int(row, 4) ? SESSION_EXPIRED : SESSION_ACTIVE;
-    session->created_at = sqlite3_column_int64(row, 5);
-    session->updated_at = sqlite3_column_int64(row, 6);
-    session->expires_at_ms = expiry_of(sqlite3_column_int64(row, 7), sqlite3_column_int64(row, 23));
-    session->runner.pid = sqlite3_column_int(row, 8);
-    session->runner.start_ticks = (uint64_t)sqlite3_column_int64(row, 9);
-    session->compute =
-        (struct share){(uint32_t)sqlite3_column_int64(row, 10), (uint32_t)sqlite3_column_int64(row, 11)};
-    if (session->compute.max == 0 || session->compute.max > SHARE_WHOLE ||
-        session->compute.min > session->compute.max)
-        session->compute = SHARE_ANY;
-    int priority = sqlite3_column_int(row, 12);
-    session->priority =
-        priority >= 0 && priority < PRIORITY_COUNT ? (enum session_priority)priority : PRIORITY_NORMAL;
-    session->is_declared = sqlite3_column_int(row, 13);
-    session->has_own_socket = sqlite3_column_int(row, 14);
-    copy_label(row, 15, session->labels.namespace, sizeof(session->labels.namespace));
-    copy_label(row, 16, session->labels.pod, sizeof(session->labels.pod));
-    copy_label(row, 17, session->labels.container, sizeof(session->labels.container));
-    int engine = sqlite3_column_int(row, 18);
-    bool passes_card = engine & STORE_PASSES_CARD;
-    enum when_full when_full = (enum when_full)((engine & STORE_WHEN_FULL_MASK) >> STORE_WHEN_FULL_SHIFT);
-    engine &= ~(STORE_PASSES_CARD | STORE_WHEN_FULL_MASK);
-    session->engine = engine == LEDGER_ENGINE_SWAP || engine == LEDGER_ENGINE_MANAGED
-                          ? (enum ledger_engine)engine
-                          : LEDGER_ENGINE_PLAIN;
-    session->may_pass_card = passes_card && session->engine == LEDGER_ENGINE_MANAGED;
-    session->when_full = session->engine != LEDGER_ENGINE_PLAIN ? WHEN_FULL_OVERSUBSCRIBE : when_full;
-    session->host_memory_bytes = (uint64_t)sqlite3_column_int64(row, 19);
-    session->idle_suspend_seconds = (uint64_t)sqlite3_column_int64(row, 20);
-    session->is_suspended = sqlite3_column_int(row, 21) & ~STORE_CHECKPOINTING;
-    session->is_checkpointing = sqlite3_column_int(row, 21) & STORE_CHECKPOINTING;
-    session->kills_at_ttl = sqlite3_column_int(row, 22);
-    session->is_managed = sqlite3_column_int(row, 24);
+    store_column_text(row, "id", session->id, sizeof(session->id));
+    store_column_text(row, "name", session->name, sizeof(session->name));
+    session->owner = (uid_t)store_column_number(row, "owner_uid");
+    store_column_text(row, "token", session->token, sizeof(session->token));
+    session->state = store_column_number(row, "expired") ? SESSION_EXPIRED : SESSION_ACTIVE;
+    session->created_at = store_column_number(row, "created_at");
+    session->updated_at = store_column_number(row, "updated_at");
+    session->expires_at_ms =
+        expiry_of(store_column_number(row, "expires_at_ms"), store_column_number(row, "wall_ahead_ms"));
+    session->runner.pid = (pid_t)store_column_number(row, "run_pid");
+    session->runner.start_ticks = (uint64_t)store_column_number(row, "run_start_ticks");
+    session->is_declared = store_column_number(row, "declared");
+    session->is_managed = store_column_number(row, "managed");
+    session->has_own_socket = store_column_number(row, "own_socket");
+    session->is_suspended = store_column_number(row, "suspended");
+    session->is_checkpointing = store_column_number(row, "checkpointing");
+    session->properties = (struct session_properties){.compute = SHARE_ANY, .priority = PRIORITY_NORMAL};
+    store_columns_read(row, &session->properties);
+    settle_properties(&session->properties);
     if (identity_is_id(session->id) && identity_is_valid(session->name) && *session->token &&
         is_plain_text(session->token))
         return true;
@@ -154,13 +138,8 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
 int store_load_sessions(sqlite3 *database, struct loaded_session **list)
 {
     sqlite3_stmt *row;
-    int result = sqlite3_prepare_v2(
-        database,
-        "SELECT id, name, owner_uid, token, expired, created_at, updated_at, expires_at_ms,"
-        " run_pid, run_start_ticks, compute_min, compute_max, priority, declared, own_socket, namespace, pod,"
-        " container, engine, host_memory_bytes, idle_suspend_seconds, suspended, kills_at_ttl,"
-        " wall_ahead_ms, managed FROM sessions ORDER BY created_at, id",
-        -1, &row, NULL);
+    int result =
+        sqlite3_prepare_v2(database, "SELECT * FROM sessions ORDER BY created_at, id", -1, &row, NULL);
     if (result != SQLITE_OK)
         return result;
     while (result == SQLITE_OK && sqlite3_step(row) == SQLITE_ROW) {

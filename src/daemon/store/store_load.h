@@ -8,15 +8,6 @@
 struct daemon;
 struct session;
 
-/* A flag in the column of a session's engine: the session's limits may be more than the card has. */
-#define STORE_PASSES_CARD 256
-/* In the same column: what happens when memory is short, an enum when_full. */
-#define STORE_WHEN_FULL_SHIFT 9
-#define STORE_WHEN_FULL_MASK (3 << STORE_WHEN_FULL_SHIFT)
-
-/* A flag in the column that says whether a session is suspended: the driver has not finished that yet. */
-#define STORE_CHECKPOINTING 2
-
 /* A session that was read and is not restored yet: restoring writes, and a table must not be written while it is read. */
 struct loaded_session {
     struct loaded_session *next;

@@ -146,13 +146,12 @@ static json_t *make_body(const struct reading *reading, const struct claim_confi
 {
     json_t *gpus = json_array(), *bytes;
     const char *uuid;
-    char name[64], share[UNITS_SHARE_TEXT];
+    char name[64];
     json_object_foreach(reading->bytes, uuid, bytes) json_array_append_new(
         gpus, json_pack("{s:s,s:I}", "gpu", uuid, "memory_bytes",
                         config->limit_bytes ? (json_int_t)config->limit_bytes : json_integer_value(bytes)));
     snprintf(name, sizeof(name), CLAIM_PREFIX "%.56s", uid);
-    json_t *body = json_pack("{s:s,s:o,s:s}", "name", name, "gpus", gpus, "compute",
-                             units_format_share(config->share, share));
+    json_t *body = json_pack("{s:s,s:o}", "name", name, "gpus", gpus);
     const json_t *metadata = json_object_get(claim, "metadata");
     const char *namespace = session_text(metadata, "namespace");
     const char *pod = session_text(
@@ -161,14 +160,7 @@ static json_t *make_body(const struct reading *reading, const struct claim_confi
         json_object_set_new(body, "namespace", json_string(namespace));
     if (*pod)
         json_object_set_new(body, "pod", json_string(pod));
-    if (config->priority)
-        json_object_set_new(body, "priority", json_string(config->priority));
-    if (config->oversubscribe)
-        json_object_set_new(body, "oversubscribe", json_string(config->oversubscribe));
-    if (config->host_bytes)
-        json_object_set_new(body, "host_memory_bytes", json_integer((json_int_t)config->host_bytes));
-    if (config->idle_seconds)
-        json_object_set_new(body, "idle_suspend_seconds", json_integer((json_int_t)config->idle_seconds));
+    properties_to_json(&config->properties, body);
     return body;
 }
 
@@ -191,7 +183,10 @@ int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t 
     if (result == 0)
         result = read_cores(&reading, &cores, error);
     uint32_t share = (uint32_t)(cores * (SHARE_WHOLE / 100));
-    struct claim_config config = {.share = {share, share ? share : SHARE_WHOLE}, .counted_share = share};
+    struct claim_config config = {.properties = {.given = 1u << PROPERTY_COMPUTE,
+                                                 .compute = {share, share ? share : SHARE_WHOLE},
+                                                 .priority = PRIORITY_NORMAL},
+                                  .counted_share = share};
     if (result == 0)
         result = claim_config_read(&config, allocation, error);
     if (result == 0)

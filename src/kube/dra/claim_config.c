@@ -1,9 +1,9 @@
 #include "kube/dra/claim_config.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "base/priority.h"
 #include "client/session_fields.h"
 #include "kube/dra/claim_words.h"
 #include "kube/dra/quantity.h"
@@ -19,13 +19,49 @@ static int read_part(const json_t *value, const char *key, uint32_t *part, struc
     return 0;
 }
 
-static int read_time(const char *text, uint64_t *seconds, struct error *error)
+/* A property by its row: sizes are Kubernetes' quantities, and a time is rounded down to whole seconds, but not to none. */
+static int read_property(struct session_properties *properties, const struct property *row, const char *text,
+                         struct error *error)
 {
-    uint64_t usec;
-    int result = units_parse_duration(text, &usec, error);
-    if (result == 0)
-        *seconds = usec / 1000000 ? usec / 1000000 : 1;
-    return result;
+    uint64_t number = 0;
+    int result;
+    if (row->kind == PROPERTY_KIND_SIZE)
+        result = quantity_parse(text, &number, error);
+    else if (row->kind == PROPERTY_KIND_SECONDS)
+        result = units_parse_duration(text, &number, error);
+    else
+        return property_parse(row, text, properties, error);
+    if (result < 0)
+        return result;
+    if (row->kind == PROPERTY_KIND_SECONDS)
+        number = number < 1000000 ? 1 : number / 1000000;
+    *(uint64_t *)property_at(row, properties) = number;
+    properties->given |= number ? UINT32_C(1) << row->id : 0;
+    return 0;
+}
+
+static const struct property *find_property(const char *key)
+{
+    for (size_t i = 0; i < PROPERTY_COUNT; i++)
+        if (session_properties[i].claim && strcmp(session_properties[i].claim, key) == 0)
+            return &session_properties[i];
+    return NULL;
+}
+
+/* A field that a claim's configuration cannot have, and those that it can. */
+static int unknown_parameter(const char *key, struct error *error)
+{
+    char known[160] = "";
+    size_t length = 0;
+    for (size_t i = 0; i < PROPERTY_COUNT && length < sizeof(known); i++)
+        if (session_properties[i].claim)
+            length +=
+                (size_t)snprintf(known + length, sizeof(known) - length, ", %s", session_properties[i].claim);
+    return error_set(
+        error, EINVAL, NULL,
+        "the claim's configuration has the field '%.40s'; expected apiVersion " CLAIM_CONFIG_VERSION
+        ", kind " CLAIM_CONFIG_KIND ", minimumShare, maximumShare, memoryLimit%s",
+        key, known);
 }
 
 static int read_parameter(struct claim_config *config, const char *key, const json_t *value,
@@ -33,49 +69,21 @@ static int read_parameter(struct claim_config *config, const char *key, const js
 {
     const char *text = json_string_value(value);
     if (strcmp(key, "minimumShare") == 0 && text && strcmp(text, "0%") == 0) {
-        config->share.min = 0; /* no minimum is promised */
+        config->properties.compute.min = 0; /* no minimum is promised */
         return 0;
     }
     if (strcmp(key, "minimumShare") == 0)
-        return read_part(value, key, &config->share.min, error);
+        return read_part(value, key, &config->properties.compute.min, error);
     if (strcmp(key, "maximumShare") == 0)
-        return read_part(value, key, &config->share.max, error);
-    if (strcmp(key, "priority") == 0 && text) {
-        config->priority = text; /* the daemon checks it */
-        return 0;
-    }
+        return read_part(value, key, &config->properties.compute.max, error);
     if (strcmp(key, "apiVersion") == 0 && text && strcmp(text, CLAIM_CONFIG_VERSION) == 0)
         return 0;
     if (strcmp(key, "kind") == 0 && text && strcmp(text, CLAIM_CONFIG_KIND) == 0)
         return 0;
-    if (strcmp(key, "oversubscribe") == 0 && text) {
-        config->oversubscribe = text; /* the daemon checks this too */
-        return 0;
-    }
-    if (strcmp(key, "hostMemory") == 0 && text)
-        return quantity_parse(text, &config->host_bytes, error);
     if (strcmp(key, "memoryLimit") == 0 && text)
         return quantity_parse(text, &config->limit_bytes, error);
-    if (strcmp(key, "idleSuspend") == 0 && text)
-        return read_time(text, &config->idle_seconds, error);
-    return error_set(
-        error, EINVAL, NULL,
-        "the claim's configuration has the field '%.40s'; expected apiVersion " CLAIM_CONFIG_VERSION
-        ", kind " CLAIM_CONFIG_KIND
-        ", minimumShare, maximumShare, priority, oversubscribe, memoryLimit, hostMemory, idleSuspend",
-        key);
-}
-
-static bool is_on_card(const char *oversubscribe)
-{
-    return !oversubscribe || strcmp(oversubscribe, "none") == 0;
-}
-
-static enum session_priority priority_of(const struct claim_config *config)
-{
-    enum session_priority priority;
-    return config->priority && session_priority_parse(config->priority, &priority) ? priority
-                                                                                   : PRIORITY_NORMAL;
+    const struct property *row = find_property(key);
+    return row && text ? read_property(&config->properties, row, text, error) : unknown_parameter(key, error);
 }
 
 /* A class is an administrator's, and a claim any user's of its namespace. What others are kept from for a claim is what
@@ -85,20 +93,23 @@ static int check_own(const struct claim_config *config, const struct claim_confi
                      struct error *error)
 {
     char least[UNITS_SHARE_TEXT], asked[UNITS_SHARE_TEXT];
-    uint32_t most = before->share.min > config->counted_share ? before->share.min : config->counted_share;
-    if (config->share.min > most)
+    uint32_t most = before->properties.compute.min > config->counted_share ? before->properties.compute.min
+                                                                           : config->counted_share;
+    if (config->properties.compute.min > most)
         return error_set(
             error, EPERM, NULL,
             "the claim's minimumShare is %s; expected at most the %s that its cores, or its DeviceClass, "
             "give it; ask for more cores",
-            units_format_share((struct share){config->share.min, config->share.min}, asked),
+            units_format_share((struct share){config->properties.compute.min, config->properties.compute.min},
+                               asked),
             units_format_share((struct share){most, most}, least));
-    if (priority_of(config) > PRIORITY_NORMAL && priority_of(config) > priority_of(before))
+    if (config->properties.priority > PRIORITY_NORMAL &&
+        config->properties.priority > before->properties.priority)
         return error_set(
             error, EPERM, NULL,
             "the claim's priority is %.20s; expected normal or low; a higher one is for a DeviceClass to "
             "give",
-            config->priority);
+            session_priority_name(config->properties.priority));
     return 0;
 }
 
@@ -106,8 +117,11 @@ static int read_parameters(struct claim_config *config, const json_t *parameters
 {
     const char *key;
     json_t *value;
-    if (json_object_get(parameters, "oversubscribe") && is_on_card(session_text(parameters, "oversubscribe")))
-        config->limit_bytes = config->host_bytes = config->idle_seconds = 0;
+    const char *engine = json_string_value(json_object_get(parameters, "oversubscribe"));
+    if (engine && strcmp(engine, session_engine_name(LEDGER_ENGINE_PLAIN)) == 0) {
+        config->limit_bytes = 0;
+        config->properties.given &= ~(1u << PROPERTY_HOST_MEMORY | 1u << PROPERTY_IDLE_SUSPEND);
+    }
     json_object_foreach((json_t *)parameters, key, value)
     {
         int result = read_parameter(config, key, value, error);
@@ -136,7 +150,7 @@ int claim_config_read(struct claim_config *config, const json_t *allocation, str
         if (result < 0)
             return result;
     }
-    if (config->share.min > config->share.max)
+    if (config->properties.compute.min > config->properties.compute.max)
         return error_set(error, EINVAL, NULL, "the claim's minimum share is above its maximum");
     return 0;
 }
@@ -146,7 +160,7 @@ int claim_config_check_limit(const struct claim_config *config, const json_t *co
 {
     const char *uuid;
     json_t *bytes;
-    if (config->limit_bytes && is_on_card(config->oversubscribe))
+    if (config->limit_bytes && config->properties.engine == LEDGER_ENGINE_PLAIN)
         return error_set(error, EINVAL, NULL,
                          "the claim has a memoryLimit, which is for memory that can leave the card; expected "
                          "oversubscribe: swap beside it");

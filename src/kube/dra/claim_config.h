@@ -5,14 +5,11 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "base/units.h"
+#include "config/session_properties.h"
 
 struct claim_config {
-    struct share share;
-    uint32_t counted_share; /* what the scheduler counted */
-    const char *priority;   /* NULL: not given */
-    const char *oversubscribe;
-    uint64_t host_bytes, idle_seconds; /* 0: not given */
+    struct session_properties properties; /* the share is always given */
+    uint32_t counted_share;               /* what the scheduler counted */
     /* on each GPU, at least what the scheduler counted; 0: exactly that */
     uint64_t limit_bytes;
     uint64_t own_limit_bytes; /* the same, if it is more than the classes say; 0: it is not */

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/priority.h"
 #include "base/units.h"
 #include "client/session_fields.h"
+#include "config/session_properties.h"
 
 /* What annotations say goes to a log and to people's terminals, and half a character is no JSON. */
 static void keep_printable(char *text)
@@ -33,6 +33,7 @@ void pod_annotations_add_problem(char problems[static POD_PROBLEMS_TEXT], const 
 struct reading {
     json_t *wish;
     const json_t *session;
+    const struct property *property; /* that the annotation is about; NULL: none */
     char *problems;
 };
 
@@ -82,27 +83,27 @@ static void set_compute(const struct reading *reading, const char *annotation, c
 }
 
 /* At most what the administrator's default gives. */
-static void set_host_memory(const struct reading *reading, const char *annotation, const char *text)
+static void set_size(const struct reading *reading, const char *annotation, const char *text)
 {
-    uint64_t bytes, limit = session_number(reading->session, "host_memory_limit_bytes");
+    uint64_t bytes, limit = session_number(reading->session, reading->property->answer);
     struct error error;
     if (units_parse_bytes(text, &bytes, &error) < 0)
         pod_annotations_add_problem(reading->problems, "%s: %.200s", annotation, error.message);
     else if (bytes > INT64_MAX)
         pod_annotations_add_problem(reading->problems, "%s: no machine has %.64s", annotation, text);
     else
-        json_object_set_new(reading->wish, "host_memory_bytes",
+        json_object_set_new(reading->wish, reading->property->json,
                             json_integer((json_int_t)(limit && bytes > limit ? limit : bytes)));
 }
 
-static void set_idle_suspend(const struct reading *reading, const char *annotation, const char *text)
+static void set_seconds(const struct reading *reading, const char *annotation, const char *text)
 {
     uint64_t usec;
     struct error error;
     if (units_parse_duration(text, &usec, &error) < 0)
         pod_annotations_add_problem(reading->problems, "%s: %.200s", annotation, error.message);
     else
-        json_object_set_new(reading->wish, "idle_suspend_seconds",
+        json_object_set_new(reading->wish, reading->property->json,
                             json_integer(usec < 1000000 ? 1 : (json_int_t)(usec / 1000000)));
 }
 
@@ -161,7 +162,7 @@ static void refuse_speed(const struct reading *reading, const char *annotation, 
         annotation);
 }
 
-/* Our annotations, and the names that other GPU sharing systems have for the same. Later rows win. */
+/* The names that other GPU sharing systems have for the same, and what is not a property. */
 static const struct {
     const char *annotation;
     void (*read)(const struct reading *reading, const char *annotation, const char *text);
@@ -173,18 +174,33 @@ static const struct {
     {"tensor-fusion.ai/container-gpus", refuse_gpu},
     {"tensor-fusion.ai/tflops-limit", refuse_speed},
     {"gpuslice.io/memory", set_memory},
-    {"gpuslice.io/compute", set_compute},
-    {"gpuslice.io/priority", set_priority},
-    {"gpuslice.io/oversubscribe", refuse_oversubscribe},
-    {"gpuslice.io/when-full", refuse_when_full},
-    {"gpuslice.io/host-memory", set_host_memory},
-    {"gpuslice.io/idle-suspend", set_idle_suspend},
 };
+
+/* What a pod may say of the properties of its session, by "gpuslice.io/" and their names; these win. */
+static void (*const properties_read[PROPERTY_COUNT])(const struct reading *reading, const char *annotation,
+                                                     const char *text) = {
+    [PROPERTY_COMPUTE] = set_compute,
+    [PROPERTY_PRIORITY] = set_priority,
+    [PROPERTY_OVERSUBSCRIBE] = refuse_oversubscribe,
+    [PROPERTY_WHEN_FULL] = refuse_when_full,
+    [PROPERTY_HOST_MEMORY] = set_size,
+    [PROPERTY_IDLE_SUSPEND] = set_seconds,
+};
+
+static void read_property(struct reading *reading, const json_t *annotations, const struct property *property)
+{
+    char annotation[64];
+    snprintf(annotation, sizeof(annotation), "gpuslice.io/%s", property->name);
+    const char *text = json_string_value(json_object_get(annotations, annotation));
+    reading->property = property;
+    if (text && properties_read[property->id])
+        properties_read[property->id](reading, annotation, text);
+}
 
 json_t *pod_annotations_read(const json_t *annotations, const json_t *session,
                              char problems[static POD_PROBLEMS_TEXT])
 {
-    const struct reading reading = {.wish = json_object(), .session = session, .problems = problems};
+    struct reading reading = {.wish = json_object(), .session = session, .problems = problems};
     problems[0] = '\0';
     for (size_t i = 0; i < sizeof(annotations_known) / sizeof(annotations_known[0]); i++) {
         const char *name = annotations_known[i].annotation;
@@ -192,6 +208,8 @@ json_t *pod_annotations_read(const json_t *annotations, const json_t *session,
         if (text)
             annotations_known[i].read(&reading, name, text);
     }
+    for (size_t i = 0; i < PROPERTY_COUNT; i++)
+        read_property(&reading, annotations, &session_properties[i]);
     if (json_object_size(reading.wish))
         return reading.wish;
     json_decref(reading.wish);

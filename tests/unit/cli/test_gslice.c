@@ -34,7 +34,7 @@ static void run_means_options(void **state)
     setenv("LD_LIBRARY_PATH", "/before", 1);
     assert_int_equal(gslice_read_run(&given, &meant, NULL), 0);
     assert_int_equal(meant.wish.memory.every_bytes, 134217728);
-    assert_int_equal(meant.wish.ttl_usec, 120000000);
+    assert_int_equal(meant.wish.properties.ttl_seconds, 120);
     assert_false(meant.simulated);
     assert_int_equal(meant.operand_count, 2);
     assert_string_equal(meant.operands[0], "true");

@@ -117,23 +117,22 @@ static void wrong_words_are_refused(void **state)
         {&verb_run,
          {"--overcommit", "true"},
          "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
-         "--priority --ttl --ttl-action --wait --oversubscribe --single-oversubscribe --when-full "
-         "--host-memory "
-         "--idle-suspend --session "
+         "--priority --ttl --ttl-action --oversubscribe --single-oversubscribe --when-full --host-memory "
+         "--idle-suspend --wait --session "
          "--container "
          "--without-driver --simulated --help"},
         {&verb_run,
          {"--oversubscribe=magic", "true"},
-         "--oversubscribe: 'magic' is not a value of --oversubscribe; expected swap or managed"},
+         "--oversubscribe: 'magic' is not an engine; expected none, swap or managed"},
         {&verb_create,
          {"--host-memory", "none"},
          "--host-memory: 'none' is not a size; write bytes or a unit, like 4GiB or 512M"},
         {&verb_create,
          {"--host-memory", "0"},
-         "--host-memory: a size of '0' is nothing; expected one above 0, like 4GiB"},
+         "--host-memory: size '0' is out of range; expected above 0 and below 8EiB"},
         {&verb_create,
          {"--idle-suspend", "1500ms"},
-         "--idle-suspend is not a whole number of seconds; expected one, like 90s or 2h"},
+         "--idle-suspend: '1500ms' is not a whole number of seconds; expected one, like 90s or 2h"},
         {&verb_run,
          {"--compute", "0.25", "true"},
          "--compute: '0.25' is not a share; write a percentage, like 25% or 12.25%, or a range, like "
@@ -146,7 +145,7 @@ static void wrong_words_are_refused(void **state)
          "--priority: 'urgent' is not a priority; expected low, normal, high or critical"},
         {&verb_run,
          {"--ttl", "1500ms", "true"},
-         "--ttl is not a whole number of seconds; expected one, like 90s or 2h"},
+         "--ttl: '1500ms' is not a whole number of seconds; expected one, like 90s or 2h"},
         {&verb_run,
          {"--wait=soon", "true"},
          "--wait: 'soon' is not a duration; write a whole number with a unit, like 30s, 5m, 2h or 7d"},
@@ -212,17 +211,24 @@ static void wrong_words_are_refused(void **state)
 static void no_option_of_a_new_session_goes_with_an_existing_one(void **state)
 {
     static const char *const values[] = {
-        [CLI_FLAG] = "",      [CLI_SESSION_NAME] = "=x", [CLI_GPU] = "=0",        [CLI_MEMORY] = "=1GiB",
-        [CLI_SHARE] = "=25%", [CLI_PRIORITY] = "=low",   [CLI_LIFETIME] = "=5m",  [CLI_TTL_ACTION] = "=kill",
-        [CLI_SIZE] = "=1GiB", [CLI_MAYBE_DURATION] = "", [CLI_MAYBE_ENGINE] = "", [CLI_WHEN_FULL] = "=wait"};
+        [CLI_FLAG] = "",        [CLI_SESSION_NAME] = "=x", [CLI_GPU] = "=0",
+        [CLI_MEMORY] = "=1GiB", [CLI_PROPERTY] = NULL,     [CLI_MAYBE_DURATION] = ""};
+    static const char *const property_values[] = {
+        [PROPERTY_KIND_SHARE] = "=25%",  [PROPERTY_KIND_WORD] = NULL,    [PROPERTY_KIND_FLAG] = "",
+        [PROPERTY_KIND_SECONDS] = "=5m", [PROPERTY_KIND_SIZE] = "=1GiB", [PROPERTY_KIND_NAME] = "=x"};
     const size_t begin = offsetof(struct cli_arguments, wish), end = begin + sizeof(struct session_wish);
-    for (const struct cli_option *option = verb_run.options; option->name; option++) {
+    for (const struct cli_option *option = cli_next_option(&verb_run, NULL); option;
+         option = cli_next_option(&verb_run, option)) {
         char word[64], expected[128];
         struct cli_arguments arguments;
         struct error error = {0};
         if (option->offset < begin || option->offset >= end)
             continue;
-        snprintf(word, sizeof(word), "--%s%s", option->name, values[option->kind]);
+        snprintf(word, sizeof(word), "--%s%s%s", option->name,
+                 option->property && option->property->words ? "=" : "",
+                 !option->property         ? values[option->kind]
+                 : option->property->words ? option->property->words[1]
+                                           : property_values[option->property->kind]);
         snprintf(expected, sizeof(expected),
                  "--session names a session that exists, and --%s is for a new one", option->name);
         assert_int_equal(cli_parse(&verb_run, WORDS("--session=s", word, "true"), &arguments, &error),
@@ -261,9 +267,12 @@ static void every_row_of_every_verb_is_whole(void **state)
         assert_true(verb->summary[0] >= 'a' && verb->summary[0] <= 'z');
         assert_int_equal(verb->operands != NULL, verb->operands_max > 0);
         assert_ptr_equal(cli_verb_find(verb->name), verb);
-        for (const struct cli_option *option = verb->options; option->name; option++) {
+        for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+             option = cli_next_option(verb, option)) {
             assert_true(option->offset < sizeof(struct cli_arguments));
-            assert_int_equal(option->value == NULL, option->kind == CLI_FLAG);
+            assert_int_equal(option->value == NULL,
+                             option->kind == CLI_FLAG ||
+                                 (option->property && option->property->kind == PROPERTY_KIND_FLAG));
             assert_true(strlen(option->help) > 0);
             help |= strcmp(option->name, "help") == 0;
         }

@@ -13,7 +13,7 @@ static char folder[64];
 
 static int set_up(void **state)
 {
-    for (const struct config_key *key = config_keys; key->name; key++)
+    for (const struct config_key *key = config_next_key(NULL); key; key = config_next_key(key))
         if (key->environment)
             unsetenv(key->environment);
     strcpy(folder, "/tmp/test_config.XXXXXX");

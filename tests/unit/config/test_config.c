@@ -38,8 +38,8 @@ static void without_a_file_everything_is_by_default(void **state)
     assert_int_equal(config.daemon.recovery_usec, 60000000);
     assert_int_equal(config.daemon.idle_exit_usec, 30000000);
     assert_int_equal(config.defaults.memory_bytes, 0);
-    assert_int_equal(config.defaults.compute.max, SHARE_WHOLE);
-    assert_int_equal(config.defaults.priority, PRIORITY_NORMAL);
+    assert_int_equal(config.defaults.properties.compute.max, SHARE_WHOLE);
+    assert_int_equal(config.defaults.properties.priority, PRIORITY_NORMAL);
     for (size_t i = 0; i < config.entry_count; i++)
         assert_int_equal(config.entries[i].origin, CONFIG_BY_DEFAULT);
     config_free(&config);
@@ -55,20 +55,19 @@ static void the_file_sets_values_and_ceilings(void **state)
     assert_int_equal(config.daemon.recovery_usec, 5000000);
     assert_true(config.daemon.metrics_debug);
     assert_int_equal(config.defaults.memory_bytes, 4 * GIB);
-    assert_int_equal(config.defaults.compute.min, 1000);
-    assert_int_equal(config.defaults.ttl_seconds, 7200);
-    assert_int_equal(config.defaults.priority, PRIORITY_LOW);
+    assert_int_equal(config.defaults.properties.compute.min, 1000);
+    assert_int_equal(config.defaults.properties.ttl_seconds, 7200);
+    assert_int_equal(config.defaults.properties.priority, PRIORITY_LOW);
     assert_int_equal(config.ceiling_count, 2);
     const struct config_ceiling *bob = &config.ceilings[0], *lab = &config.ceilings[1];
     assert_false(bob->is_group);
     assert_string_equal(bob->name, "bob");
     assert_int_equal(bob->memory_bytes, 8 * GIB);
     assert_int_equal(bob->sessions, 0);
-    assert_int_equal(bob->compute, UINT32_MAX);
-    assert_int_equal(bob->priority, PRIORITY_COUNT);
+    assert_int_equal(bob->properties.given, 0);
     assert_true(lab->is_group);
-    assert_int_equal(lab->compute, 5000);
-    assert_int_equal(lab->priority, PRIORITY_HIGH);
+    assert_int_equal(lab->properties.compute.max, 5000);
+    assert_int_equal(lab->properties.priority, PRIORITY_HIGH);
     assert_int_equal(entry_of("user:bob", "memory")->line, 10);
     assert_int_equal(entry_of("daemon", "recovery-interval")->origin, CONFIG_BY_FILE);
     assert_int_equal(entry_of("daemon", "recovery-interval")->line, 2);
@@ -84,7 +83,7 @@ static void the_environment_wins_over_the_file_and_an_option_over_both(void **st
     assert_int_equal(config_load(&config, folder, options, &error), 0);
     assert_int_equal(config.daemon.recovery_usec, 9000000);
     assert_int_equal(config.daemon.idle_exit_usec, 7000000);
-    assert_int_equal(config.defaults.ttl_seconds, 90); /* an empty variable says nothing */
+    assert_int_equal(config.defaults.properties.ttl_seconds, 90); /* an empty variable says nothing */
     assert_int_equal(entry_of("daemon", "recovery-interval")->origin, CONFIG_BY_ENVIRONMENT);
     assert_int_equal(entry_of("daemon", "idle-exit")->origin, CONFIG_BY_OPTION);
     assert_int_equal(entry_of("defaults", "ttl")->origin, CONFIG_BY_FILE);

@@ -33,15 +33,15 @@ static void sections_declare_sessions(void **state)
     assert_int_equal(train->owner, 1234);
     assert_string_equal(train->gpus, "0,GPU-8f,1:2");
     assert_int_equal(train->memory_bytes, UINT64_C(4) << 30);
-    assert_int_equal(train->compute.max, 6000);
-    assert_int_equal(train->priority, PRIORITY_HIGH);
+    assert_int_equal(train->properties.compute.max, 6000);
+    assert_int_equal(train->properties.priority, PRIORITY_HIGH);
     assert_false(train->memory_is_cap);
     assert_int_equal(plain->line, 8);
     assert_int_equal(plain->owner, geteuid());
     assert_null(plain->gpus);
     assert_int_equal(plain->memory_bytes, 0);
-    assert_int_equal(plain->compute.max, 0);
-    assert_int_equal(plain->priority, PRIORITY_COUNT);
+    assert_int_equal(plain->properties.compute.max, 0);
+    assert_int_equal(plain->properties.given, 0);
     config_sessions_free(&declared);
 }
 
@@ -103,13 +103,13 @@ static void geminis_lines_declare_sessions(void **state)
     assert_int_equal(load("2\nclient1 0.5 1.0 4294967296\nspace/pod 0 0.25 1024\n\n"), 0);
     assert_int_equal(declared.count, 2);
     assert_string_equal(declared.sessions[0].name, "client1");
-    assert_int_equal(declared.sessions[0].compute.min, 5000);
-    assert_int_equal(declared.sessions[0].compute.max, 10000);
+    assert_int_equal(declared.sessions[0].properties.compute.min, 5000);
+    assert_int_equal(declared.sessions[0].properties.compute.max, 10000);
     assert_int_equal(declared.sessions[0].memory_bytes, UINT64_C(4294967296));
     assert_true(declared.sessions[0].memory_is_cap);
     assert_string_equal(declared.sessions[1].name, "space.pod");
-    assert_int_equal(declared.sessions[1].compute.min, 0);
-    assert_int_equal(declared.sessions[1].compute.max, 2500);
+    assert_int_equal(declared.sessions[1].properties.compute.min, 0);
+    assert_int_equal(declared.sessions[1].properties.compute.max, 2500);
     assert_int_equal(declared.sessions[1].line, 3);
     config_sessions_free(&declared);
 }

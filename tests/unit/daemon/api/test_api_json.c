@@ -54,7 +54,7 @@ static void all_fields_are_read(void **state)
                      0);
     assert_true(request.run);
     assert_true(request.wait);
-    assert_int_equal(request.ttl_seconds, 90);
+    assert_int_equal(request.properties.ttl_seconds, 90);
     assert_true(request.has_bytes);
     assert_int_equal(request.bytes, 7);
     assert_int_equal(request.limit_count, 2);
@@ -62,11 +62,11 @@ static void all_fields_are_read(void **state)
     assert_false(request.limits[0].has_bytes);
     assert_int_equal(request.limits[1].gpu, 0);
     assert_int_equal(request.limits[1].bytes, 9);
-    assert_true(request.has_compute);
-    assert_int_equal(request.compute.min, 2000);
-    assert_int_equal(request.compute.max, 6000);
-    assert_true(request.has_priority);
-    assert_int_equal(request.priority, PRIORITY_HIGH);
+    assert_true(property_is_given(&request.properties, PROPERTY_COMPUTE));
+    assert_int_equal(request.properties.compute.min, 2000);
+    assert_int_equal(request.properties.compute.max, 6000);
+    assert_true(property_is_given(&request.properties, PROPERTY_PRIORITY));
+    assert_int_equal(request.properties.priority, PRIORITY_HIGH);
 }
 
 static void an_empty_body_asks_for_nothing_special(void **state)
@@ -78,8 +78,8 @@ static void an_empty_body_asks_for_nothing_special(void **state)
     assert_int_equal(request.limit_count, 0);
     assert_false(request.has_bytes);
     assert_null(request.name);
-    assert_false(request.has_compute);
-    assert_false(request.has_priority);
+    assert_false(property_is_given(&request.properties, PROPERTY_COMPUTE));
+    assert_false(property_is_given(&request.properties, PROPERTY_PRIORITY));
 }
 
 static void what_is_wrong_is_refused_and_named(void **state)
@@ -193,7 +193,7 @@ static void gslices_body_needs_a_limit(void **state)
     struct error error;
     assert_int_equal(api_parse_gslice(good, strlen(good), &request, &error), 0);
     assert_int_equal(request.bytes, 1048576);
-    assert_int_equal(request.ttl_seconds, 60);
+    assert_int_equal(request.properties.ttl_seconds, 60);
     assert_int_equal(api_parse_gslice(zero, strlen(zero), &request, &error), -EINVAL);
     assert_int_equal(api_parse_gslice(other, strlen(other), &request, &error), -EINVAL);
     request = (struct session_request){0};

@@ -211,8 +211,7 @@ static struct member *join(unsigned number, enum ledger_engine engine, uint64_t 
         (struct process){.session = &member->session, .agent = (struct agent *)member, .pidfd = -1};
     member->session = (struct session){.daemon = &daemon_state,
                                        .gpu_count = 1,
-                                       .engine = engine,
-                                       .priority = PRIORITY_NORMAL,
+                                       .properties = {.engine = engine, .priority = PRIORITY_NORMAL},
                                        .next = daemon_state.sessions,
                                        .processes = &member->process,
                                        .process_count = 1};
@@ -291,7 +290,7 @@ static void who_is_to_wait_waits_for_hours_until_others_have_ended(void **state)
 {
     struct member *other = join(0, LEDGER_ENGINE_PLAIN, 90 * PERCENT);
     struct member *waiter = join(1, LEDGER_ENGINE_SWAP, 0);
-    waiter->session.when_full = WHEN_FULL_WAIT;
+    waiter->session.properties.when_full = WHEN_FULL_WAIT;
     ask(waiter, 50 * PERCENT);
     pass(2 * 3600);
     assert_int_equal(waiter->told_room, -1);
@@ -436,7 +435,7 @@ static void a_lie_holds_up_nobody_who_counts_chunks(void **state)
     struct error error;
     liar->says.arena_bytes = 0;
     say(liar);
-    liar->session.host_memory_bytes = ARENA_CHUNK_SMALL;
+    liar->session.properties.host_memory_bytes = ARENA_CHUNK_SMALL;
     assert_int_equal(moves_suspend(&liar->session, &error), -EBUSY);
     assert_string_equal(error.code, "ERR_HOST_MEMORY");
     assert_int_equal(moves_chunk_bytes(&liar->session), CARD);
@@ -558,7 +557,7 @@ static void no_host_memory_ahead_is_no_failure_of_who_leaves(void **state)
     struct error error;
     struct member *member = join(0, LEDGER_ENGINE_SWAP, 300 * MIB);
     daemon_state.config.daemon.host_memory_ahead = true;
-    member->session.idle_suspend_seconds = 3600;
+    member->session.properties.idle_suspend_seconds = 3600;
     member->says = (struct wire_moved){.resident_bytes = 300 * MIB, .flags = WIRE_MOVED_STEPS};
     say(member);
     moves_look_ahead(&daemon_state);
@@ -641,7 +640,7 @@ static void nobody_begins_to_leave_who_may_not_have_the_rest(void **state)
 {
     struct error error;
     struct member *member = begin_to_leave(600 * MIB, WIRE_MOVED_STEPS);
-    member->session.host_memory_bytes = 512 * MIB; /* it was lowered since */
+    member->session.properties.host_memory_bytes = 512 * MIB; /* it was lowered since */
     end_chunk(NULL);
     assert_int_equal(member->evictions, 0);
     end_chunk(NULL);
@@ -655,7 +654,7 @@ static struct member *claim_to_give_back(void)
 {
     struct error error;
     struct member *liar = join(0, LEDGER_ENGINE_SWAP, 300 * MIB);
-    liar->session.host_memory_bytes = 512 * MIB;
+    liar->session.properties.host_memory_bytes = 512 * MIB;
     liar->process.attached_usec = 1;
     liar->says = (struct wire_moved){.resident_bytes = 300 * MIB};
     say(liar);
@@ -833,7 +832,7 @@ static void gather(unsigned waiting)
     work(0, 90 * PERCENT);
     for (unsigned i = 1; i <= waiting; i++) {
         struct member *waiter = join(i, LEDGER_ENGINE_SWAP, 0);
-        waiter->session.when_full = WHEN_FULL_WAIT;
+        waiter->session.properties.when_full = WHEN_FULL_WAIT;
         struct wire_message message = {.header.type = WIRE_NEED,
                                        .need = {.number = 1, .bytes = 50 * PERCENT, .attempt = 1}};
         moves_listener.take(&waiter->process, &message);

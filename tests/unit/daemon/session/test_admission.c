@@ -30,7 +30,7 @@ static struct session_request memory(uint64_t bytes)
 
 static struct session_request share(uint32_t min, uint32_t max)
 {
-    return (struct session_request){.has_compute = true, .compute = {min, max}};
+    return (struct session_request){.properties = {.given = 1u << PROPERTY_COMPUTE, .compute = {min, max}}};
 }
 
 /* --- A new session --------------------------------------------------------------------------------- */
@@ -112,9 +112,9 @@ static void one_larger_than_the_card_needs_no_more_room_than_that(void **state_u
     struct session_request request = memory(9 * GIB);
     struct admission admission;
     struct error error = {0};
-    request.engine = LEDGER_ENGINE_MANAGED;
+    request.properties.engine = LEDGER_ENGINE_MANAGED;
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
-    request.may_pass_card = true;
+    request.properties.may_pass_card = true;
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), 0);
     assert_int_equal(admission.allotment.gpus[0].limit_bytes, 9 * GIB);
     state.gpus[0].reserved_bytes = GIB; /* by one that stays */
@@ -129,9 +129,9 @@ static void contexts_stay_while_memory_is_away(void **state_unused)
     struct admission admission;
     struct error error = {0};
     state.gpus[0].context_bytes = GIB;
-    first.engine = second.engine = small.engine = LEDGER_ENGINE_SWAP;
-    paged.engine = LEDGER_ENGINE_MANAGED;
-    paged.may_pass_card = true;
+    first.properties.engine = second.properties.engine = small.properties.engine = LEDGER_ENGINE_SWAP;
+    paged.properties.engine = LEDGER_ENGINE_MANAGED;
+    paged.properties.may_pass_card = true;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(admission_plan(&state, NULL, &first, &admission, &error), 0);
         admission_promise(&state, &admission.allotment);
@@ -150,7 +150,7 @@ static void contexts_stay_while_memory_is_away(void **state_unused)
     assert_non_null(strstr(error.message, "its context of 1GiB"));
     assert_non_null(strstr(error.message, "the largest of the others needs 5GiB"));
     /* One that stays has what the three leave. */
-    small.engine = LEDGER_ENGINE_PLAIN;
+    small.properties.engine = LEDGER_ENGINE_PLAIN;
     assert_int_equal(admission_plan(&state, NULL, &small, &admission, &error), -EBUSY);
     assert_non_null(strstr(error.message, "leaves 0"));
 }
@@ -199,7 +199,7 @@ static void a_gpu_that_keeps_memory_is_not_chosen_where_it_is_to_leave(void **st
     struct session_request moves = memory(GIB), stays = memory(GIB), is_more = memory(3 * GIB);
     struct admission admission;
     struct error error = {0};
-    moves.engine = is_more.engine = LEDGER_ENGINE_SWAP;
+    moves.properties.engine = is_more.properties.engine = LEDGER_ENGINE_SWAP;
     state.gpus[0].keeps[LEDGER_ENGINE_SWAP] = state.gpus[2].keeps[LEDGER_ENGINE_SWAP] = true;
     state.gpus[1].total_bytes = 2 * GIB;
     assert_int_equal(admission_plan(&state, NULL, &moves, &admission, NULL), 0);
@@ -291,8 +291,8 @@ static void what_was_promised_counts_for_the_next(void **state_unused)
     struct admission_state state = state_of(1);
     struct session_request request = memory(5 * GIB);
     struct admission admission;
-    request.has_compute = true;
-    request.compute = (struct share){6000, 6000};
+    request.properties.given |= 1u << PROPERTY_COMPUTE;
+    request.properties.compute = (struct share){6000, 6000};
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, NULL), 0);
     admission_promise(&state, &admission.allotment);
     assert_int_equal(state.gpus[0].reserved_bytes, 5 * GIB);
@@ -313,7 +313,8 @@ static const struct allotment held = {
 static void a_change_leaves_what_it_does_not_name(void **state_unused)
 {
     struct admission_state state = state_of(1);
-    struct session_request request = {.has_priority = true, .priority = PRIORITY_LOW};
+    struct session_request request = {
+        .properties = {.given = 1u << PROPERTY_PRIORITY, .priority = PRIORITY_LOW}};
     struct admission admission;
     state.gpus[0].reserved_bytes = 8 * GIB; /* overbooked: no reason against a change of priority */
     state.gpus[0].promised_share = 10000;
@@ -361,14 +362,20 @@ static void limits_that_are_dropped_reserve_nothing(void **state_unused)
 /* --- Ceilings -------------------------------------------------------------------------------------- */
 
 static struct config config = {.path = "/etc/gpuslice/gpuslice.conf"};
-static struct config_ceiling ceiling = {.name = "alice",
-                                        .line = 7,
-                                        .memory_bytes = 4 * GIB,
-                                        .compute = 5000,
-                                        .sessions = 2,
-                                        .priority = PRIORITY_NORMAL};
+static struct config_ceiling ceiling = {
+    .name = "alice",
+    .line = 7,
+    .memory_bytes = 4 * GIB,
+    .properties = {.given = 1u << PROPERTY_COMPUTE | 1u << PROPERTY_PRIORITY,
+                   .compute = {5000, 5000},
+                   .priority = PRIORITY_NORMAL},
+    .sessions = 2,
+};
 static const struct ceilings ceilings = {
-    .config = &config, .memory = &ceiling, .compute = &ceiling, .sessions = &ceiling, .priority = &ceiling};
+    .config = &config,
+    .memory = &ceiling,
+    .sessions = &ceiling,
+    .of = {[PROPERTY_COMPUTE] = &ceiling, [PROPERTY_PRIORITY] = &ceiling}};
 
 static struct admission_state under_ceilings(void)
 {
@@ -384,8 +391,8 @@ static void ceilings_count_the_users_other_sessions(void **state_unused)
     struct session_request request = memory(2 * GIB);
     struct admission admission;
     struct error error;
-    request.has_compute = true;
-    request.compute = (struct share){0, 3000};
+    request.properties.given |= 1u << PROPERTY_COMPUTE;
+    request.properties.compute = (struct share){0, 3000};
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), 0);
     state.others.memory_bytes = 2 * GIB + 1;
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EACCES);
@@ -406,8 +413,8 @@ static void one_that_waits_counts_with_the_most_it_may_come_to_hold(void **state
     struct session_request request = memory(5 * GIB);
     struct admission admission;
     request.wait = true;
-    request.has_compute = true;
-    request.compute = (struct share){0, 3000};
+    request.properties.given |= 1u << PROPERTY_COMPUTE;
+    request.properties.compute = (struct share){0, 3000};
     state.gpus[0].reserved_bytes = 8 * GIB;
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, NULL), -EACCES);
     request.bytes = 4 * GIB;
