@@ -87,7 +87,7 @@ struct config_daemon {
     bool metrics_file_is_json;
     bool stop_uncovered, stop_uncovered_root;
     bool host_memory_ahead;
-    bool metrics_debug, metrics_as_gslice, debug, ipc_token_required;
+    bool metrics_debug, metrics_labels, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
     char metrics_file[PATH_MAX];                                                    /* "": none */
     char log_file[PATH_MAX];                                                        /* "": none */

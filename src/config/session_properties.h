@@ -59,6 +59,7 @@ enum property_flag {
     IN_SLURM = 1 << 2,
     IS_LABEL = 1 << 3,
     NO_COLUMN = 1 << 4,
+    BY_CHOICE = 1 << 5,
 };
 
 /* A row of session_properties.def, as far as code reads it. */

@@ -18,7 +18,7 @@
 /* How many GPUs and series are one piece of the text. For a GPU, all sessions are looked at. */
 #define GPUS_AT_ONCE 8
 #define SERIES_AT_ONCE 256
-#define LABELS_MAX 9
+#define LABELS_MAX 10
 /* The longest label's value: a pod's name, of 253 bytes. */
 #define LABEL_BYTES 256
 
@@ -46,8 +46,19 @@ __attribute__((format(printf, 3, 4))) static void add_label(struct sample_line *
     va_end(arguments);
 }
 
-/* No label's value has a character that a format would have to escape: they are names of sessions, numbers, UUIDs and
- * versions. */
+/* In InfluxDB's lines, commas and signs of equality end a value, unless a backslash is before them. */
+static void write_influx_pair(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, "%s=", name);
+    for (; *value; value++) {
+        if (*value == ',' || *value == '=')
+            fputc('\\', out);
+        fputc(*value, out);
+    }
+}
+
+/* No label's value has a character that another format would have to escape: they are names of sessions, numbers, UUIDs,
+ * versions and free words of plain letters. */
 static void write_labels(const struct sample_line *line)
 {
     static const char *const begins[] = {
@@ -58,7 +69,7 @@ static void write_labels(const struct sample_line *line)
         if (line->format == METRICS_PROMETHEUS)
             fprintf(line->out, "%s=\"%s\"", name, value);
         else if (line->format == METRICS_INFLUX)
-            fprintf(line->out, "%s=%s", name, value);
+            write_influx_pair(line->out, name, value);
         else
             fprintf(line->out, "\"%s\":\"%s\"", name, value);
     }
@@ -142,11 +153,12 @@ static bool write_gpus(struct metrics_text *text, struct sample_line *line, stru
     return text->gpu < subject->daemon->gpu_count;
 }
 
-static void add_labels(struct sample_line *line, const struct session_properties *properties)
+static void add_labels(struct sample_line *line, const struct session_properties *properties, bool has_choice)
 {
     char text[PROPERTY_TEXT];
     for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
-        if (row->flags & IS_LABEL && *property_format(row, properties, text))
+        if (row->flags & IS_LABEL && (has_choice || !(row->flags & BY_CHOICE)) &&
+            *property_format(row, properties, text))
             add_label(line, row->json, "%s", text);
 }
 
@@ -164,7 +176,7 @@ static void add_session(struct sample_line *line, struct subject *subject)
         add_label(line, "gpu", "%u", subject->daemon->gpus[gpu].index);
     if (line->metric->scope == OF_SESSION_GPU)
         add_label(line, "UUID", "%s", session_gpu_uuid(&session->gpus[subject->policy_gpu], uuid));
-    add_labels(line, &session->properties);
+    add_labels(line, &session->properties, subject->daemon->config.daemon.metrics_labels);
 }
 
 /* As Prometheus has it: each bucket's value counts the buckets before it too; then the sum, and the count of all. */
