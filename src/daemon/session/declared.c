@@ -82,6 +82,8 @@ static int make_request(const struct daemon *daemon, const struct config_session
         properties->given |= 1u << PROPERTY_HOST_MEMORY;
     if (properties->engine != LEDGER_ENGINE_PLAIN)
         properties->given |= 1u << PROPERTY_IDLE_SUSPEND;
+    for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
+        properties->given |= row->flags & IS_LABEL ? UINT32_C(1) << row->id : 0;
     if (is_no_limit(daemon, wanted))
         request->has_bytes = false;
     return wanted->gpus ? find_gpus(daemon, wanted->gpus, request, error) : 0;
