@@ -143,6 +143,32 @@ static int parse_name(const struct property *row, const char *text, char *name, 
     return 0;
 }
 
+/* How many bytes of `text` are a KEY=VALUE; 0: none. */
+static size_t pair_length(const char *text)
+{
+    size_t key = strspn(text, LETTERS), value = text[key] == '=' ? strspn(text + key + 1, LETTERS) : 0;
+    return key && value ? key + 1 + value : 0;
+}
+
+/* Add pairs with commas between to those in `labels`. */
+static int parse_labels(const struct property *row, const char *text, char *labels, struct error *error)
+{
+    char made[PROPERTY_LABEL_TEXT];
+    size_t used = strlen(labels), length = 0;
+    const char *at = text;
+    while ((length = pair_length(at)) && at[length] == ',')
+        at += length + 1;
+    if (!length || at[length])
+        return error_set(error, EINVAL, NULL,
+                         "'%.80s' is not %s; expected KEY=VALUE, each of A-Z a-z 0-9 . _ -", text, row->noun);
+    if (used + 1 + strlen(text) >= row->bytes)
+        return error_set(error, EINVAL, NULL, "the labels are too long; expected at most %zu bytes together",
+                         row->bytes - 1);
+    snprintf(made, sizeof(made), "%s%s%s", labels, used ? "," : "", text);
+    strcpy(labels, made);
+    return 0;
+}
+
 static int parse(const struct property *row, const char *text, void *value, struct error *error)
 {
     switch (row->kind) {
@@ -156,6 +182,8 @@ static int parse(const struct property *row, const char *text, void *value, stru
         return parse_seconds(text, value, error);
     case PROPERTY_KIND_SIZE:
         return parse_size(text, value, error);
+    case PROPERTY_KIND_LABELS:
+        return parse_labels(row, text, value, error);
     case PROPERTY_KIND_NAME:
         return parse_name(row, text, value, error);
     }
@@ -200,6 +228,7 @@ const char *property_format(const struct property *row, const struct session_pro
         else
             strcpy(text, "no bound");
         break;
+    case PROPERTY_KIND_LABELS:
     case PROPERTY_KIND_NAME:
         snprintf(text, PROPERTY_TEXT, "%s", (const char *)value);
         break;
@@ -236,6 +265,8 @@ static int text_from_json(const struct property *row, const json_t *value,
     struct error cause;
     if (row->kind == PROPERTY_KIND_WORD)
         property_list_words(row, "\"", expected);
+    else if (row->kind == PROPERTY_KIND_LABELS)
+        snprintf(expected, sizeof(expected), "KEY=VALUE with commas between, each of A-Z a-z 0-9 . _ -");
     else if (row->kind == PROPERTY_KIND_NAME)
         snprintf(expected, sizeof(expected), "1 to %zu of A-Z a-z 0-9 . _ -", row->bytes - 1);
     else
@@ -325,6 +356,7 @@ uint64_t property_rank(const struct property *row, const struct session_properti
     case PROPERTY_KIND_SECONDS:
     case PROPERTY_KIND_SIZE:
         return *(const uint64_t *)value ? *(const uint64_t *)value : UINT64_MAX;
+    case PROPERTY_KIND_LABELS:
     case PROPERTY_KIND_NAME:
         break;
     }

@@ -16,6 +16,7 @@
 #include "base/when_full.h"
 
 #define PROPERTY_NAME_TEXT 64 /* a label of DNS, and a terminating zero */
+#define PROPERTY_LABEL_TEXT 240
 #define PROPERTY_POD_TEXT 254 /* the longest name in Kubernetes, and a terminating zero */
 
 /* What happens to the programs of a session whose time is over. */
@@ -41,6 +42,7 @@ struct session_properties {
     uint64_t idle_suspend_seconds; /* it leaves the card after this long without work; 0: never by itself */
     /* What a cluster calls the container that the session is for; "": it is for none. */
     char namespace[PROPERTY_NAME_TEXT], pod[PROPERTY_POD_TEXT], container[PROPERTY_NAME_TEXT];
+    char label[PROPERTY_LABEL_TEXT]; /* free words, "KEY=VALUE" with commas between; "": none */
 };
 
 /* How a value is written and stored. */
@@ -50,6 +52,7 @@ enum property_kind {
     PROPERTY_KIND_FLAG,    /* bool */
     PROPERTY_KIND_SECONDS, /* uint64_t: "90s", 1 to 2147483647 s; 0 for "never" */
     PROPERTY_KIND_SIZE,    /* uint64_t bytes: "4GiB", above 0; 0: no bound */
+    PROPERTY_KIND_LABELS,  /* char[]: "KEY=VALUE,KEY=VALUE"; what is read is added to what is there */
     PROPERTY_KIND_NAME,    /* char[]: A-Z a-z 0-9 . _ - */
 };
 

@@ -118,7 +118,7 @@ static void wrong_words_are_refused(void **state)
          {"--overcommit", "true"},
          "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
          "--priority --ttl --ttl-action --oversubscribe --single-oversubscribe --when-full --host-memory "
-         "--idle-suspend --wait --session "
+         "--idle-suspend --label --wait --session "
          "--container "
          "--without-driver --simulated --help"},
         {&verb_run,
@@ -194,7 +194,7 @@ static void wrong_words_are_refused(void **state)
          {"a"},
          "what to change is missing; expected --memory, --compute, --priority, --ttl, --ttl-action, "
          "--host-memory, "
-         "--idle-suspend or --name"},
+         "--idle-suspend, --label or --name"},
         {&verb_completion, {"csh"}, "'csh' is not a shell with completion here; expected bash, zsh or fish"},
         {&verb_help, {"fly"}, "'fly' is not a verb; expected one that 'gpuslice help' lists"},
     };
@@ -215,7 +215,8 @@ static void no_option_of_a_new_session_goes_with_an_existing_one(void **state)
         [CLI_MEMORY] = "=1GiB", [CLI_PROPERTY] = NULL,     [CLI_MAYBE_DURATION] = ""};
     static const char *const property_values[] = {
         [PROPERTY_KIND_SHARE] = "=25%",  [PROPERTY_KIND_WORD] = NULL,    [PROPERTY_KIND_FLAG] = "",
-        [PROPERTY_KIND_SECONDS] = "=5m", [PROPERTY_KIND_SIZE] = "=1GiB", [PROPERTY_KIND_NAME] = "=x"};
+        [PROPERTY_KIND_SECONDS] = "=5m", [PROPERTY_KIND_SIZE] = "=1GiB", [PROPERTY_KIND_NAME] = "=x",
+        [PROPERTY_KIND_LABELS] = "=a=b"};
     const size_t begin = offsetof(struct cli_arguments, wish), end = begin + sizeof(struct session_wish);
     for (const struct cli_option *option = cli_next_option(&verb_run, NULL); option;
          option = cli_next_option(&verb_run, option)) {

@@ -15,8 +15,11 @@
 static const struct {
     const char *good, *wrong;
 } texts[] = {
-    [PROPERTY_KIND_SHARE] = {"12.5%..60%", "60%..20%"}, [PROPERTY_KIND_FLAG] = {"yes", "perhaps"},
-    [PROPERTY_KIND_SECONDS] = {"90s", "1500ms"},        [PROPERTY_KIND_SIZE] = {"4GiB", "0"},
+    [PROPERTY_KIND_SHARE] = {"12.5%..60%", "60%..20%"},
+    [PROPERTY_KIND_FLAG] = {"yes", "perhaps"},
+    [PROPERTY_KIND_SECONDS] = {"90s", "1500ms"},
+    [PROPERTY_KIND_SIZE] = {"4GiB", "0"},
+    [PROPERTY_KIND_LABELS] = {"team=vision,stage=test", "team=vision,"},
     [PROPERTY_KIND_NAME] = {"train-0.lab", "a b"},
 };
 
