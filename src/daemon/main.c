@@ -275,45 +275,75 @@ static int start_gpus(struct daemon *daemon, struct error *error)
                      why.message);
 }
 
-/* The order matters: first the parts that observe changes, then the core as the files describe it. Observers are told in the
- * reverse order: drift.c looks at what driver_line.c has found. */
+/* The daemon's parts start from top to bottom and stop from bottom to top. First come the parts that observe changes, then the
+ * core as the files describe it. Observers are told in the reverse order: drift.c looks at what driver_line.c has found. A part
+ * that has to end earlier or later than its start would have it stands in two rows, and so does one that start() begins. */
+static const struct part {
+    int (*start)(struct daemon *daemon, struct error *error);
+    void (*stop)(struct daemon *daemon);
+} parts[] = {
+    {NULL, lent_uids_free},
+    {NULL, user_time_stop},
+    {NULL, round_stop},
+    {connection_closer_start, connection_closer_stop},
+    {NULL, settings_stop},
+    {NULL, declared_stop},
+    {events_start, events_free}, /* followers read what is left: events_stop() only ends the listening */
+    {audit_start, NULL},
+    {NULL, api_rate_free},
+    {api_follow_start, api_follow_free},
+    {api_wait_start, NULL},
+    {NULL, http_stop},
+    {NULL, attach_stop},
+    {agents_start, agents_stop},
+    {schedule_start, schedule_stop},
+    {arena_start, NULL},
+    {moves_start, moves_stop},
+    {heartbeat_start, heartbeat_stop},
+    {ledger_room_start, ledger_room_stop},
+    {queue_start, NULL},
+    {drift_start, drift_stop},
+    {driver_line_start, driver_line_stop},
+    {release_start, release_stop},
+    {NULL, session_free_all},
+    {NULL, arena_stop},
+    {store_open, store_close},
+    {NULL, gpu_stop},
+    {NULL, reaper_stop},
+    {NULL, api_follow_stop},
+    {store_load, NULL},
+    {release_go_on, NULL},
+    {moves_go_on, NULL},
+    {context_probe_start, NULL},
+    {unclaimed_ledgers_sort, NULL},
+    {history_start, history_stop},
+    {settings_start, NULL},
+    {declared_start, NULL},
+    {user_names_start, user_names_stop},
+    {reaper_start, NULL},
+    {uncovered_start, uncovered_stop},
+    {undrainable_start, undrainable_stop},
+    {NULL, events_stop}, /* events and audit still hear how the queue ends */
+    {NULL, audit_stop},
+    {NULL, queue_stop}, /* which ends the sessions that wait, after their clients were answered */
+    {NULL, api_wait_stop},
+    {metrics_file_start, metrics_file_stop},
+};
+#define PART_COUNT (sizeof(parts) / sizeof(parts[0]))
+
 static int start_parts(struct daemon *daemon, struct error *error)
 {
-    static int (*const starts[])(struct daemon * daemon, struct error * error) = {
-        connection_closer_start,
-        events_start,
-        audit_start,
-        api_follow_start,
-        api_wait_start,
-        agents_start,
-        schedule_start,
-        arena_start,
-        moves_start,
-        heartbeat_start,
-        ledger_room_start,
-        queue_start,
-        drift_start,
-        driver_line_start,
-        release_start,
-        store_open,
-        store_load,
-        release_go_on,
-        moves_go_on,
-        context_probe_start,
-        unclaimed_ledgers_sort,
-        history_start,
-        settings_start,
-        declared_start,
-        user_names_start,
-        reaper_start,
-        uncovered_start,
-        undrainable_start,
-        metrics_file_start,
-    };
     int result = 0;
-    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]) && result == 0; i++)
-        result = starts[i](daemon, error);
+    for (size_t i = 0; i < PART_COUNT && result == 0; i++)
+        result = parts[i].start ? parts[i].start(daemon, error) : 0;
     return result;
+}
+
+static void stop_parts(struct daemon *daemon)
+{
+    for (size_t i = PART_COUNT; i-- > 0;)
+        if (parts[i].stop)
+            parts[i].stop(daemon);
 }
 
 static int start(struct program *program, struct error *error)
@@ -385,40 +415,7 @@ static void stop(struct program *program)
     sd_notify(0, "STOPPING=1");
     gslice_environment_remove_link(daemon);
     runtime_remove_sockets(&program->runtime);
-    metrics_file_stop(daemon);
-    api_wait_stop(daemon);
-    queue_stop(daemon);
-    audit_stop(daemon);
-    events_stop(daemon);
-    uncovered_stop(daemon);
-    undrainable_stop(daemon);
-    user_names_stop(daemon);
-    history_stop(daemon);
-    api_follow_stop(daemon);
-    reaper_stop(daemon);
-    gpu_stop(daemon);
-    store_close(daemon);
-    arena_stop(daemon);
-    session_free_all(daemon);
-    release_stop(daemon);
-    drift_stop(daemon);
-    driver_line_stop(daemon);
-    heartbeat_stop(daemon);
-    ledger_room_stop(daemon);
-    moves_stop(daemon);
-    schedule_stop(daemon);
-    agents_stop(daemon);
-    attach_stop(daemon);
-    http_stop(daemon);
-    api_follow_free(daemon);
-    api_rate_free(daemon);
-    events_free(daemon);
-    declared_stop(daemon);
-    settings_stop(daemon);
-    connection_closer_stop(daemon);
-    round_stop(daemon);
-    user_time_stop(daemon);
-    lent_uids_free(daemon);
+    stop_parts(daemon);
     sd_event_source_disable_unref(program->idle);
     sd_event_source_disable_unref(program->found);
     sd_event_source_disable_unref(program->ledgers);
