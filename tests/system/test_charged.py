@@ -97,8 +97,8 @@ def test_linear_memory_counts_as_the_driver_rounds_it(make_daemon, make_gpu, tak
 
 # --- What only a descriptor keeps ----------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("device", ["default", "h100"])
-@pytest.mark.parametrize("way", ["descriptor", "import", "external", "pool-pointer"])
+@pytest.mark.parametrize("device", ["default", pytest.param("h100", marks=pytest.mark.long)])
+@pytest.mark.parametrize("way", ["descriptor", pytest.param("import", marks=pytest.mark.long), "external", "pool-pointer"])
 def test_what_a_descriptor_keeps_stays_charged_until_the_card_shows_it_gone(make_daemon, make_gpu, take, device, way):
     daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, way, 64 * MIB, 40, memory_bytes=256 * MIB)
     assert taker.result() in [(2, 3), (2, 4)]
@@ -120,7 +120,7 @@ def test_what_the_driver_sizes_is_refused_where_it_does_not_fit(make_daemon, mak
     wait_for(lambda: card(daemon) - before <= sampled(daemon, session)["used_bytes"] <= LIMIT, "the account to have it all")
 
 
-@pytest.mark.parametrize("device", ["default", "h100"])
+@pytest.mark.parametrize("device", [pytest.param("default", marks=pytest.mark.long), "h100"])
 @pytest.mark.parametrize("way", ["library", "library-variable", "library-launch"])
 def test_what_the_first_use_of_a_library_takes_is_refused_where_it_does_not_fit(make_daemon, make_gpu, take, device, way):
     daemon, session, before, taker = new_taker(make_daemon, make_gpu, take, device, way, 8 * MIB, 60, way, 1000 * MIB, 1, total=8192 * MIB)

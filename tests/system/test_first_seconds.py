@@ -11,9 +11,9 @@ from workers import Load
 
 pytestmark = pytest.mark.usefixtures("before_others")
 
-BESIDE_MS = 2000  # beside loops
+BESIDE_MS = 1500  # beside loops
 ROUNDS = 3  # the median of so many counts
-TRIES, QUIET_PART = 9, 0.25  # a round counts if so much of the CPUs was idle: else a burst waits for a CPU, not for the GPU
+TRIES, QUIET_PART = 6, 0.25  # a round counts if so much of the CPUs was idle: else a burst waits for a CPU, not for the GPU
 SHORT_MS = 250
 LOOPS = 2
 # bench/first.py has the figures; where a newcomer is measured without a bound, they are 15 times and 0.7.
@@ -23,7 +23,7 @@ LIGHT = ("30%..100%", "kernel=500", "period=5000")
 SHORT = ("0%..100%", "kernel=400", "ahead=20")
 
 
-@pytest.fixture(params=["default", "h100"])
+@pytest.fixture(params=[pytest.param("default", marks=pytest.mark.long), "h100"])
 def start(make_daemon, make_gpu, reap, request):
     """start(program, is_inside): one that is there, and has not begun."""
     daemon = make_daemon(make_gpu(FAKECUDA_CONSTANTS=request.param)).start()

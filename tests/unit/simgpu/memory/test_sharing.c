@@ -459,7 +459,7 @@ static void stopping_and_killing_at_random_holds_nobody_up_and_loses_no_byte(voi
     unsigned seed = 42, kills = 0;
     for (unsigned i = 0; i < WORKERS; i++)
         workers[i] = start(work_forever, (void *)(uintptr_t)(i + 1));
-    for (double end = now_s() + 5; now_s() < end;) {
+    for (double end = now_s() + 2; now_s() < end;) {
         sleep_us(rand_r(&seed) % 8000);
         unsigned i = (unsigned)rand_r(&seed) % WORKERS;
         int status;
@@ -485,7 +485,7 @@ static void stopping_and_killing_at_random_holds_nobody_up_and_loses_no_byte(voi
     atomic_store(&board->stop, 1);
     assert_int_equal(finish(watcher), 0);
     assert_true(kills > 50);
-    assert_true(atomic_load(&board->rounds) > 1000);
+    assert_true(atomic_load(&board->rounds) > 400);
     assert_true(atomic_load(&board->refused) > 10);
 }
 
