@@ -28,6 +28,17 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
+def in_child(action, *arguments):
+    """A child that does this, and ends with it, whatever comes of it; its pid."""
+    child = os.fork()
+    if child == 0:
+        die_with_parent()
+        with contextlib.suppress(Exception):
+            action(*arguments)
+        os._exit(0)
+    return child
+
+
 @contextlib.contextmanager
 def attack(action, *arguments, uid=OTHER_USER, nice=0):
     """Run `action(say, *arguments)` in a process of another user (where we may) until the block ends. It begins once the
@@ -268,12 +279,7 @@ def change_sessions(say, daemon):
     count = 0
     while True:
         session = make_session(daemon)
-        child = os.fork()
-        if child == 0:
-            die_with_parent()
-            with contextlib.suppress(Exception):
-                take_a_turn(daemon, session)
-            os._exit(0)
+        child = in_child(take_a_turn, daemon, session)
         count += 1
         say(count)
         os.waitpid(child, 0)
@@ -390,21 +396,19 @@ def write_over(usage, rng):
             usage[at:at + 8] = struct.pack("<Q", rng.randrange(1 << 44))
 
 
+def scribble_once(daemon, session, seed):
+    clients = [Client(daemon.attach_socket).attach(session) for _ in range(8)]
+    for _ in range(5):
+        write_over(clients[0].usage, random.Random(seed))
+        daemon.request("GET", f"/v1/sessions/{session}")
+
+
 def scribble(say, daemon):
     """A process that has eight slots writes over its session's ledger, and ends; again and again."""
     rng, count = random.Random(SEED), 0
     while True:
         session, seed = make_session(daemon), rng.random()
-        child = os.fork()
-        if child == 0:
-            die_with_parent()
-            with contextlib.suppress(Refused, OSError):
-                clients = [Client(daemon.attach_socket).attach(session) for _ in range(8)]
-                for _ in range(5):
-                    write_over(clients[0].usage, random.Random(seed))
-                    daemon.request("GET", f"/v1/sessions/{session}")
-            os._exit(0)
-        os.waitpid(child, 0)
+        os.waitpid(in_child(scribble_once, daemon, session, seed), 0)
         daemon.request("DELETE", f"/v1/sessions/{session}?kill=true")
         count += 1
         say(count)
@@ -466,7 +470,8 @@ TAKING_BYTES = 48 * MIB
 WAYS = [("linear", 1, 60_000), ("linear", MIB + 1, 200), ("default-pool", 4 * MIB, 30), ("made-pool", 4 * MIB, 30),
         ("managed-pool", 4 * MIB, 30), ("prefetch", 4 * MIB, 30), ("advice", 4 * MIB, 30), ("physical", 4 * MIB, 30),
         ("descriptor", 4 * MIB, 30), ("import", 4 * MIB, 30), ("external", 4 * MIB, 30), ("passed-on", 2 * MIB, 300),
-        ("volume", 16384, 256), ("module", 20 * MIB, 6), ("local", 65536, 1)]
+        ("volume", 16384, 256), ("module", 20 * MIB, 6), ("local", 65536, 1), ("library", 20 * MIB, 6),
+        ("library-launch", 20 * MIB, 6), ("graph-local", 65536, 1), ("pool-pointer", 4 * MIB, 30)]
 
 
 def start_program(daemon, session, *words, **more):
@@ -498,29 +503,25 @@ def take_uncharged(say, daemon):
         taker.communicate()
 
 
+def keep_four_chunks(daemon, session):
+    client = Client(daemon.attach_socket).attach(session)
+    agent, steps, kept = Agent(daemon.attach_socket, client, session), attach_client.LEAVES_IN_STEPS, []
+    agent.tell_memory(64 * MIB, flags=steps)
+    for _ in range(4):
+        daemon.request("POST", f"/v1/sessions/{session}/suspend")
+        fd, size = agent.receive_chunk(0.5)
+        kept.append(mmap.mmap(fd, size))
+        kept[-1][:MIB] = bytes(MIB)
+        agent.tell_memory(64 * MIB, arena_bytes=size, flags=steps)
+        agent.tell_memory(64 * MIB, flags=steps)
+        daemon.request("POST", f"/v1/sessions/{session}/resume")
+
+
 def keep_host_memory(say, daemon):
     """Host memory that a process says it gave back, and has mapped; or that it passes on before it dies."""
-    session = make_session(daemon, memory_bytes=256 * MIB, oversubscribe="swap", host_memory_bytes=128 * MIB)
-    steps, count = attach_client.LEAVES_IN_STEPS, 0
+    session, count = make_session(daemon, memory_bytes=256 * MIB, oversubscribe="swap", host_memory_bytes=128 * MIB), 0
     while True:
-        child = os.fork()
-        if child == 0:
-            die_with_parent()
-            with contextlib.suppress(Exception):
-                client = Client(daemon.attach_socket).attach(session)
-                agent = Agent(daemon.attach_socket, client, session)
-                agent.tell_memory(64 * MIB, flags=steps)
-                kept = []
-                for _ in range(4):
-                    daemon.request("POST", f"/v1/sessions/{session}/suspend")
-                    fd, size = agent.receive_chunk(0.5)
-                    kept.append(mmap.mmap(fd, size))
-                    kept[-1][:MIB] = bytes(MIB)
-                    agent.tell_memory(64 * MIB, arena_bytes=size, flags=steps)
-                    agent.tell_memory(64 * MIB, flags=steps)
-                    daemon.request("POST", f"/v1/sessions/{session}/resume")
-            os._exit(0)
-        os.waitpid(child, 0)
+        os.waitpid(in_child(keep_four_chunks, daemon, session), 0)
         daemon.request("POST", f"/v1/sessions/{session}/resume")
         count += 1
         say(count)
@@ -650,18 +651,17 @@ def ask_in_vain(say, daemon):
         say(count)
 
 
+def attach_as(daemon, session, name):
+    ctypes.CDLL(None).prctl(15, name)  # PR_SET_NAME
+    Client(daemon.attach_socket).attach(session)
+
+
 def have_strange_names(say, daemon):
     """Processes that are not called by characters, and end as soon as they are in."""
-    libc, session, count = ctypes.CDLL(None), make_session(daemon), 0
+    session, count = make_session(daemon), 0
     while True:
-        child = os.fork()
-        if child == 0:
-            die_with_parent()
-            libc.prctl(15, random.Random(count).choice([b"\xff\xfe", b"\x1b[2J\n", b"\"}],", b""]))
-            with contextlib.suppress(Refused, OSError):
-                Client(daemon.attach_socket).attach(session)
-            os._exit(0)
-        os.waitpid(child, 0)
+        name = random.Random(count).choice([b"\xff\xfe", b"\x1b[2J\n", b"\"}],", b""])
+        os.waitpid(in_child(attach_as, daemon, session, name), 0)
         daemon.request("GET", f"/v1/sessions/{session}")
         count += 1
         say(count)
