@@ -120,23 +120,6 @@ static void share(int socket)
     hold(POOLED, -(ptrdiff_t)shared.content.bytes);
 }
 
-/* --- Other memory, of a pool that nobody shares ---------------------------------------------------------------- */
-
-static CUresult alloc(struct tensor *tensor)
-{
-    const size_t bytes = round_up(tensor->bytes, 2 * MIB);
-    CUresult result = cuMemAlloc_v2(&tensor->at, bytes);
-    if (result == CUDA_SUCCESS)
-        hold(MEMORY, (ptrdiff_t)bytes);
-    return result;
-}
-
-static void release(struct tensor *tensor)
-{
-    MUST(cuMemFree_v2(tensor->at));
-    hold(MEMORY, -(ptrdiff_t)round_up(tensor->bytes, 2 * MIB));
-}
-
 int main(int argument_count, char **words)
 {
     int socket = gallery_fork(use_pool);
@@ -145,7 +128,7 @@ int main(int argument_count, char **words)
     share(socket);
     gallery_join();
     gallery_pause("destroyed");
-    train(&(struct allocator){alloc, release, NULL});
+    train(&(struct allocator){linear_alloc, linear_free, NULL});
     MUST(cuStreamDestroy_v2(stream));
     return gallery_end();
 }

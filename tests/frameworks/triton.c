@@ -13,21 +13,6 @@ static launch_function launch_ex;
 static CUfunction kernel;
 static CUstream stream;
 
-static CUresult alloc(struct tensor *tensor)
-{
-    const size_t bytes = round_up(tensor->bytes, 2 * MIB);
-    CUresult result = cuMemAlloc_v2(&tensor->at, bytes);
-    if (result == CUDA_SUCCESS)
-        hold(MEMORY, (ptrdiff_t)bytes);
-    return result;
-}
-
-static void release(struct tensor *tensor)
-{
-    MUST(cuMemFree_v2(tensor->at));
-    hold(MEMORY, -(ptrdiff_t)round_up(tensor->bytes, 2 * MIB));
-}
-
 static void find_launch(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_LAZY);
@@ -82,12 +67,12 @@ static void tune(const struct tensor *cache, struct tensor *tensor)
 
 int main(int argument_count, char **words)
 {
-    const struct allocator allocator = {alloc, release, NULL};
+    const struct allocator allocator = {linear_alloc, linear_free, NULL};
     struct tensor cache = {.bytes = CACHE_BYTES}, tensor = {.bytes = 8 * MIB};
     gallery_begin(argument_count, words);
     find_launch();
-    gallery_must(alloc(&cache), "the cache's memory");
-    gallery_must(alloc(&tensor), "the tensor's memory");
+    gallery_must(linear_alloc(&cache), "the cache's memory");
+    gallery_must(linear_alloc(&tensor), "the tensor's memory");
     tensor_fill(&tensor);
     tensor.tail = tensor.bytes; /* all of it by the launches */
     tune(&cache, &tensor);
@@ -95,9 +80,9 @@ int main(int argument_count, char **words)
     tensor_check(&tensor);
     tune(&cache, &tensor);
     tensor_check(&tensor);
-    release(&cache);
+    linear_free(&cache);
     train(&allocator);
-    release(&tensor);
+    linear_free(&tensor);
     MUST(cuStreamDestroy_v2(stream));
     return gallery_end();
 }

@@ -83,3 +83,18 @@ void train(const struct allocator *allocator)
     if (allocator->empty)
         allocator->empty();
 }
+
+CUresult linear_alloc(struct tensor *tensor)
+{
+    const size_t bytes = round_up(tensor->bytes, 2 * MIB);
+    CUresult result = cuMemAlloc_v2(&tensor->at, bytes);
+    if (result == CUDA_SUCCESS)
+        hold(MEMORY, (ptrdiff_t)bytes);
+    return result;
+}
+
+void linear_free(struct tensor *tensor)
+{
+    MUST(cuMemFree_v2(tensor->at));
+    hold(MEMORY, -(ptrdiff_t)round_up(tensor->bytes, 2 * MIB));
+}

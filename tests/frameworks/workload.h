@@ -10,6 +10,10 @@ struct allocator {
     void (*empty)(void); /* what it keeps for later goes back to the driver; NULL: it never does */
 };
 
+/* Of cuMemAlloc, in whole blocks of 2 MiB. */
+CUresult linear_alloc(struct tensor *tensor);
+void linear_free(struct tensor *tensor);
+
 /* Waits at "full", "half" and "empty". All memory is freed, and what can be emptied is. */
 void train(const struct allocator *allocator);
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import MIB, wait_for
 from test_driver_line import new_session
 from test_quota import INVALID_VALUE, OK, in_session
-from test_quota_shared import Sharer
+from test_quota_shared import start_sharer  # noqa: F401 # a fixture
 
 SIZE = 48 * MIB
 POSIX, FABRIC = 1, 8
@@ -33,18 +33,8 @@ def daemon(request, make_daemon, make_gpu):
 
 
 @pytest.fixture
-def start(product, reap):
-    sharers = []
-
-    def start(daemon, session, **environment):
-        sharer = Sharer(product, {**in_session(daemon, session), **environment})
-        reap(sharer.process)
-        sharers.append(sharer)
-        sharer.get("context", 0)
-        return sharer
-    yield start
-    for sharer in sharers:
-        sharer.socket.close()
+def start(start_sharer):
+    return lambda daemon, session, **environment: start_sharer({**in_session(daemon, session), **environment})
 
 
 @pytest.fixture

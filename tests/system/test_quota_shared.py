@@ -2,6 +2,7 @@
 
 What goes from one program to another goes through the test: descriptors over a socket of each puppet, names as words.
 """
+import contextlib
 import json
 import os
 import socket
@@ -56,20 +57,25 @@ class Sharer(Puppet):
 
 
 @pytest.fixture
-def start(product, reap):
-    sharers = []
+def start_sharer(product, reap):
+    """start_sharer(environment): one with a context, until the test ends."""
+    with contextlib.ExitStack() as sockets:
+        def start(environment):
+            sharer = Sharer(product, environment)
+            reap(sharer.process)
+            sockets.enter_context(sharer.socket)
+            sharer.get("context", 0)
+            return sharer
+        yield start
 
+
+@pytest.fixture
+def start(start_sharer):
     def start(daemon, session, *preloads):
         environment = in_session(daemon, session)
         environment["LD_PRELOAD"] = ":".join(map(str, [environment["LD_PRELOAD"], *preloads]))
-        sharer = Sharer(product, environment)
-        reap(sharer.process)
-        sharers.append(sharer)
-        sharer.get("context", 0)
-        return sharer
-    yield start
-    for sharer in sharers:
-        sharer.socket.close()
+        return start_sharer(environment)
+    return start
 
 
 @pytest.fixture

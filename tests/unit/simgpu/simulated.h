@@ -20,6 +20,15 @@
 
 #define assert_cuda(call) assert_int_equal(call, CUDA_SUCCESS)
 
+/* In a child process, which ends with 1 where it is not so. */
+#define EXPECT(what)                                                                                         \
+    do {                                                                                                     \
+        if (!(what)) {                                                                                       \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                       \
+            _exit(1);                                                                                        \
+        }                                                                                                    \
+    } while (0)
+
 /* Kernels as PTX: what runs is known by name, so the bodies can be empty. */
 #define SIMULATED_PTX                                                                                        \
     ".version 7.0\n.target sm_70\n.address_size 64\n"                                                        \
@@ -53,6 +62,14 @@ static inline void simulated_remove(void)
     snprintf(shares, sizeof(shares), "%s.shares", simulated_path());
     unlink(shares);
     unlink(simulated_path());
+}
+
+/* The end of a group of tests. */
+static inline int simulated_unmake(void **state)
+{
+    (void)state;
+    simulated_remove();
+    return 0;
 }
 
 /* Of the current context's GPU. */

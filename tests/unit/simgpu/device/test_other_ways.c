@@ -714,14 +714,6 @@ static void a_digest_has_its_own_shape_of_launch(void **state)
 
 /* --- A network card that was told of memory --- */
 
-#define EXPECT(what)                                                                                         \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                       \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
-    } while (0)
-
 static CUmemGenericAllocationHandle map_for_rdma(CUdeviceptr address, bool is_for_rdma)
 {
     CUmemGenericAllocationHandle handle;

@@ -24,14 +24,6 @@ static void hold(int line)
     }
 }
 
-#define EXPECT(what)                                                                                         \
-    do {                                                                                                     \
-        if (!(what)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what);                                       \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
-    } while (0)
-
 static CUprocessState state_now(void)
 {
     CUprocessState state;

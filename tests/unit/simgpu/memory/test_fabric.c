@@ -279,12 +279,6 @@ static void cards_without_fabric_handles_say_so(void **state)
     run(other_card);
 }
 
-static int unmake(void **state)
-{
-    simulated_remove();
-    return 0;
-}
-
 int main(void)
 {
     simulated_choose(
@@ -297,5 +291,5 @@ int main(void)
         cmocka_unit_test(a_process_without_an_imex_channel_is_not_permitted),
         cmocka_unit_test(cards_without_fabric_handles_say_so),
     };
-    return cmocka_run_group_tests(tests, NULL, unmake);
+    return cmocka_run_group_tests(tests, NULL, simulated_unmake);
 }

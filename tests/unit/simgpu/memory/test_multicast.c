@@ -195,12 +195,6 @@ static void cards_without_multicast_say_so(void **state)
     run(other_card);
 }
 
-static int unmake(void **state)
-{
-    simulated_remove();
-    return 0;
-}
-
 int main(void)
 {
     simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=64MiB", "FAKECUDA_CONTEXT_BYTES=0", "FAKECUDA_GPUS=2",
@@ -212,5 +206,5 @@ int main(void)
         cmocka_unit_test(binding_waits_until_every_process_of_the_team_has_added_its_device),
         cmocka_unit_test(cards_without_multicast_say_so),
     };
-    return cmocka_run_group_tests(tests, NULL, unmake);
+    return cmocka_run_group_tests(tests, NULL, simulated_unmake);
 }

@@ -229,12 +229,6 @@ static void what_is_no_semaphore_is_refused(void **state)
     run(semaphore_misuser);
 }
 
-static int unmake(void **state)
-{
-    simulated_remove();
-    return 0;
-}
-
 int main(void)
 {
     simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=64MiB", "FAKECUDA_CONTEXT_BYTES=0", NULL});
@@ -245,5 +239,5 @@ int main(void)
         cmocka_unit_test(a_wait_for_a_binary_semaphore_takes_its_signal),
         cmocka_unit_test(what_is_no_semaphore_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, unmake);
+    return cmocka_run_group_tests(tests, NULL, simulated_unmake);
 }
