@@ -9,11 +9,10 @@ int kubelet_path(const struct kubelet *kubelet, char path[static PATH_MAX], cons
 {
     int length = snprintf(path, PATH_MAX, "%s/%s", kubelet->options.kubelet_dir, below);
     if (length >= (int)sizeof(((struct sockaddr_un *)0)->sun_path))
-        return error_set(
-            error, ENAMETOOLONG, NULL,
-            "the path %.200s has %d bytes; a socket's has 107 at most; use a kubelet with a shorter "
-            "--root-dir",
-            path, length);
+        return error_set(error, ENAMETOOLONG, NULL,
+                         "the socket's path %.200s has %d bytes; expected at most 107; use a kubelet with a "
+                         "shorter --root-dir",
+                         path, length);
     return 0;
 }
 

@@ -27,20 +27,22 @@ static const struct {
 } options[] = {
     {"mode", "MODE", 'm', "dra, device-plugin or both (dra)"},
     {"node", "NAME", 'n', "the node's name in the cluster (NODE_NAME)"},
-    {"resource", "NAME", 'r', "what pods ask for by the device plug-in (gpuslice.io/gpu)"},
+    {"resource", "NAME", 'r', "the resource that pods ask for by the device plug-in (gpuslice.io/gpu)"},
     {"slices", "NUMBER", 's', "how many slices a GPU has for the device plug-in (10)"},
     {"slice-memory", "SIZE", 'M', "memory of a slice; without it, an equal part of the GPU's"},
     {"slice-compute", "SHARE", 'C',
      "share of a container with slices; without it, an equal part for each, up to 100%"},
     {"slice-oversubscribe", "[=ENGINE]", 'o',
      "the memory of containers with slices can leave the card: swap (without ENGINE), managed, or none"},
-    {"without-driver", NULL, 'w', "containers get the NVIDIA driver otherwise, as by nvidia.com/gpu"},
+    {"without-driver", NULL, 'w',
+     "something else gives containers the NVIDIA driver, such as nvidia.com/gpu"},
     {"kubelet-dir", "FOLDER", 'k', "the kubelet's folder (/var/lib/kubelet)"},
-    {"cdi-dir", "FOLDER", 'c', "where CDI specifications are written (/var/run/cdi)"},
-    {"device-dir", "FOLDER", 'd', "where the host's /dev is seen (/dev)"},
-    {"api-server", "URL", 'a', "the API server, https://HOST:PORT; without it, the one that pods are told"},
+    {"cdi-dir", "FOLDER", 'c', "the folder for CDI specifications (/var/run/cdi)"},
+    {"device-dir", "FOLDER", 'd', "the path of the host's /dev (/dev)"},
+    {"api-server", "URL", 'a',
+     "the API server, https://HOST:PORT; without it, the server that the pod's environment names"},
     {"token-file", "FILE", 't', "the service account's token, read for each request"},
-    {"ca-file", "FILE", 'A', "what the API server's certificate is checked by"},
+    {"ca-file", "FILE", 'A', "the file with which to check the API server's certificate"},
     {"simulated", NULL, 'f', "the daemon offers simulated GPUs (also GPUSLICE_SIMULATED=1)"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
@@ -59,8 +61,8 @@ static int has_argument(const char *argument)
 
 static void print_help(void)
 {
-    puts("Usage: gpuslice-kubelet [OPTION]...\n"
-         "Offers this node's GPUs, as GPU Slice shares them, to the node's kubelet.\n");
+    puts("Usage: gpuslice-kubelet [OPTION]...\nOffers this node's GPUs to its kubelet, so that pods can "
+         "share them.\n");
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         char left[40];
         bool is_spaced = options[i].argument && !is_optional(options[i].argument);
@@ -162,7 +164,7 @@ static int parse_options(struct kubelet_options *chosen, int count, char **argum
         status = take_option(chosen, letter, optarg);
     }
     if (status == -1 && optind < count) {
-        fprintf(stderr, "gpuslice-kubelet: '%s' is one argument too many; try 'gpuslice-kubelet --help'\n",
+        fprintf(stderr, "gpuslice-kubelet: '%s' is an unexpected argument; try 'gpuslice-kubelet --help'\n",
                 arguments[optind]);
         return 2;
     }
@@ -190,10 +192,9 @@ static int check_options(const struct kubelet_options *chosen)
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz-.";
     const char *node = chosen->node, *slash = strchr(chosen->resource, '/');
     if (chosen->dra && (!node || !*node || strlen(node) > 253 || node[strspn(node, letters)] != '\0'))
-        return wrong("node", "expected the node's name in the cluster; NODE_NAME can say it too");
+        return wrong("node", "expected the node's name in the cluster; or set NODE_NAME");
     if (chosen->dra && !chosen->api.url)
-        return wrong("api-server",
-                     "expected https://HOST:PORT; outside of a pod there is no other way to know it");
+        return wrong("api-server", "expected https://HOST:PORT; only inside a pod the environment names it");
     if (chosen->slices && (!slash || slash == chosen->resource || !slash[1]))
         return wrong("resource", "expected a name like gpuslice.io/gpu");
     return -1;
@@ -210,7 +211,7 @@ static void ask_node(void *context)
     if (result == -ECANCELED)
         return;
     if (result < 0 && !is_failure_told)
-        fprintf(stderr, "gpuslice-kubelet: %s; it is asked again\n", error.message);
+        fprintf(stderr, "gpuslice-kubelet: %s; asking again\n", error.message);
     if (result == 0 && is_failure_told)
         fprintf(stderr, "gpuslice-kubelet: the daemon answers\n");
     is_failure_told = result < 0;
@@ -291,7 +292,7 @@ static int run(struct kubelet *kubelet, struct error *error)
         return result;
     result = sd_event_loop(kubelet->loop);
     if (result == -EBUSY)
-        return error_set(error, EBUSY, NULL, "it ends; see the line above");
+        return error_set(error, EBUSY, NULL, "gpuslice-kubelet ends; see the line above");
     return result < 0 ? error_set_errno(error, -result, "the event loop broke") : 0;
 }
 

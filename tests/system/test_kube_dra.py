@@ -136,7 +136,7 @@ def test_an_api_server_that_does_not_count_capacity_is_said_and_asked_again(api,
     api.lacks_gate = False
     with plugin.hurried():
         wait_for(lambda: api.slices()[0]["spec"]["devices"][0].get("allowMultipleAllocations"), "the slice as it is to be", deadline_s=40)
-    wait_for(lambda: "takes now" in plugin.log_text(), "the news")
+    wait_for(lambda: "keeps the fields" in plugin.log_text(), "the news")
     assert plugin.log_text().count("feature gate") == 1
 
 
@@ -411,7 +411,7 @@ def test_claims_outlive_a_restart(api, machine, greeted, plugin, who):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_session_is_lost_or_left_whoever_is_killed_when(api, machine, greeted, plugin, seed):
+def test_no_kill_at_any_time_loses_or_leaves_a_session(api, machine, greeted, plugin, seed):
     """The kubelet asks again until it has its answer, as the real one does."""
     chance = random.Random(seed)
     names, living = gpu_names(machine), {}
@@ -465,8 +465,8 @@ def test_each_claim_has_its_own_answer(api, machine, greeted):
     odd = {"namespace": "team/../x", "uid": "../../etc", "name": "a b"}
     answer = prepare(greeted, good, missing, anew, unknown, too_much, odd)
     assert set(answer) == {claim["uid"] for claim in (good, missing, anew, unknown, too_much, odd)}
-    for claim, words in ((missing, "404"), (anew, "made anew"), (unknown, "gpu-of-another-node"), (too_much, "MiB"),
-                         (odd, "a claim that could be")):
+    for claim, words in ((missing, "404"), (anew, "deleted and made again"), (unknown, "gpu-of-another-node"), (too_much, "MiB"),
+                         (odd, "invalid namespace, name or UID")):
         assert words in answer[claim["uid"]]["error"] and not answer[claim["uid"]]["devices"], answer[claim["uid"]]
     assert answer[good["uid"]]["error"] == "" and len(sessions(machine)) == 1
     answer = unprepare(greeted, good, missing, odd)
@@ -487,7 +487,7 @@ def test_the_token_is_read_again_when_it_has_changed(api, machine, greeted):
 
 @pytest.mark.parametrize("answer", [500, "hang up", b"no JSON", b"7", b"{\"metadata\":7}", b"{\"metadata\":{\"uid\":[]}}",
                                     b"[" * 3000])
-def test_an_answer_that_is_none_fails_that_claim_and_nothing_else(api, machine, greeted, plugin, answer):
+def test_an_invalid_answer_fails_its_claim_alone(api, machine, greeted, plugin, answer):
     wait_for(api.slices, "the slice")
     claim = make_claim(api, result(gpu_names(machine)[0]))
     with api.lock:

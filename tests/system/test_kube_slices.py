@@ -94,7 +94,7 @@ def test_a_kubelet_that_starts_need_not_wait_for_the_plug_ins_next_look(machine,
     for _ in range(5):
         kubelet.must("restart")
         registered(kubelet)
-    assert "does not take" not in plugin.log_text()
+    assert "refuses" not in plugin.log_text()
 
 
 def test_a_kubelet_that_starts_before_it_has_answered_is_asked_anew(machine, kubelet, make_plugin, rare_timers):
@@ -126,7 +126,7 @@ def test_it_does_not_start_with_more_slices_than_a_list_holds(make_daemon, make_
     daemon = make_daemon(make_gpu(FAKECUDA_GPUS=9)).start()
     plugin = make_plugin(daemon, "--slices", 1000).start()
     assert plugin.process.wait(20) == 1
-    assert "9 GPUs of 1000 slices have 9000" in plugin.log_text()
+    assert "9 GPUs of 1000 slices each have 9000" in plugin.log_text()
 
 
 def test_as_many_slices_as_may_be_fit_into_a_list(make_daemon, make_gpu, kubelet, make_plugin):
@@ -339,7 +339,7 @@ def test_annotations_narrow_a_slice(machine, kubelet, make_plugin, tmp_path, ans
     assert session["vram_limit_bytes"] == 32 * MIB and session["compute_max_ratio"] == 0.15
     assert (session["namespace"], session["pod"], session["container"]) == ("team", "train-0", "main")
     assert api.events == [] and api.requests == [("GET", path)] * (len(answers) + 1)
-    assert plugin.log_text().count("annotations are not known") == (1 if answers else 0)
+    assert plugin.log_text().count("cannot read pods' annotations") == (1 if answers else 0)
     api.stop()
 
 

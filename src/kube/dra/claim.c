@@ -81,11 +81,10 @@ static int read_cores(const struct reading *reading, uint64_t *cores, struct err
             return error_set(error, EINVAL, NULL, "GPU %.80s: %llu cores were consumed; expected 100 at most",
                              uuid, (unsigned long long)here);
         if (!is_first && here != *cores)
-            return error_set(
-                error, EINVAL, NULL,
-                "the GPUs of a claim have %llu and %llu cores; expected the same of each, as they "
-                "are one session; ask for the others in another claim",
-                (unsigned long long)*cores, (unsigned long long)here);
+            return error_set(error, EINVAL, NULL,
+                             "the GPUs of the claim have %llu and %llu cores; expected the same number on "
+                             "each, because they become one session; ask for the others in another claim",
+                             (unsigned long long)*cores, (unsigned long long)here);
         *cores = here;
         is_first = false;
     }
@@ -134,8 +133,8 @@ static int read_results(struct reading *reading, const json_t *allocation, struc
         return error_set(error, EINVAL, NULL, "the claim has no device of " CLAIM_DRIVER);
     return reading->has_admin && json_object_size(reading->bytes)
                ? error_set(error, EINVAL, NULL,
-                           "the claim asks for GPUs with admin access and without; expected one or the other "
-                           "in a claim")
+                           "the claim asks for GPUs with and without admin access; expected one of the two; "
+                           "use two claims")
                : 0;
 }
 
@@ -171,9 +170,10 @@ int claim_read(const json_t *claim, const char *uid, const json_t *gpus, json_t 
         json_object_get(json_object_get(json_object_get(claim, "status"), "allocation"), "devices");
     const char *found = session_text(json_object_get(claim, "metadata"), "uid");
     if (strcmp(found, uid) != 0)
-        return error_set(error, ESTALE, NULL,
-                         "the claim of that name has the UID '%.60s', not '%.60s': it was made anew", found,
-                         uid);
+        return error_set(
+            error, ESTALE, NULL,
+            "the claim of that name has the UID '%.60s', not '%.60s': it was deleted and made again", found,
+            uid);
     if (!allocation)
         return error_set(error, EAGAIN, NULL, "the claim is not allocated");
     struct reading reading = {

@@ -105,11 +105,10 @@ static int check_own(const struct claim_config *config, const struct claim_confi
             units_format_share((struct share){most, most}, least));
     if (config->properties.priority > PRIORITY_NORMAL &&
         config->properties.priority > before->properties.priority)
-        return error_set(
-            error, EPERM, NULL,
-            "the claim's priority is %.20s; expected normal or low; a higher one is for a DeviceClass to "
-            "give",
-            session_priority_name(config->properties.priority));
+        return error_set(error, EPERM, NULL,
+                         "the claim's priority is %.20s; expected normal or low; only a DeviceClass gives a "
+                         "higher priority",
+                         session_priority_name(config->properties.priority));
     return 0;
 }
 
@@ -162,17 +161,16 @@ int claim_config_check_limit(const struct claim_config *config, const json_t *co
     json_t *bytes;
     if (config->limit_bytes && config->properties.engine == LEDGER_ENGINE_PLAIN)
         return error_set(error, EINVAL, NULL,
-                         "the claim has a memoryLimit, which is for memory that can leave the card; expected "
-                         "oversubscribe: swap beside it");
+                         "the claim has a memoryLimit, which needs memory that can leave the card; add "
+                         "oversubscribe: swap");
     json_object_foreach((json_t *)consumed_bytes, uuid, bytes)
     {
         uint64_t counted = (uint64_t)json_integer_value(bytes);
         if (config->own_limit_bytes > counted)
-            return error_set(
-                error, EPERM, NULL,
-                "the claim's memoryLimit of %llu bytes is more than the %llu that it consumes of GPU %.80s; "
-                "expected as much, or a DeviceClass that gives more",
-                (unsigned long long)config->own_limit_bytes, (unsigned long long)counted, uuid);
+            return error_set(error, EPERM, NULL,
+                             "the claim's memoryLimit of %llu bytes is more than the %llu that it consumes "
+                             "of GPU %.80s; expected at most that; a DeviceClass can give more",
+                             (unsigned long long)config->own_limit_bytes, (unsigned long long)counted, uuid);
         if (config->limit_bytes && config->limit_bytes < counted)
             return error_set(
                 error, EINVAL, NULL,

@@ -149,7 +149,7 @@ static int keep_server(struct dra *dra, const char *path, const struct grpc_meth
 static void tell_failure(struct dra *dra, const struct error *error)
 {
     if (!dra->is_failure_told)
-        fprintf(stderr, "gpuslice-kubelet: %s; it is tried again\n", error->message);
+        fprintf(stderr, "gpuslice-kubelet: %s; trying again\n", error->message);
     dra->is_failure_told = true;
 }
 

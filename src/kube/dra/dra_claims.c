@@ -29,8 +29,9 @@ static int check_claim(const Kubelet__Claim *claim, struct error *error)
         claim->uid[0] == '-' || !*claim->name || claim->name[strspn(claim->name, names)] != '\0' ||
         strlen(claim->name) > 253 || !*claim->namespace_ ||
         claim->namespace_[strspn(claim->namespace_, names)] != '\0' || strlen(claim->namespace_) > 63)
-        return error_set(error, EINVAL, NULL, "'%.60s/%.60s' with UID '%.60s' is not a claim that could be",
-                         claim->namespace_, claim->name, claim->uid);
+        return error_set(error, EINVAL, NULL,
+                         "claim %.63s/%.253s (UID %.60s): invalid namespace, name or UID", claim->namespace_,
+                         claim->name, claim->uid);
     return 0;
 }
 

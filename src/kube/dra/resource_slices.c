@@ -125,7 +125,7 @@ static struct {
 static void tell_failure(const struct error *error)
 {
     if (!slices.is_failure_told)
-        fprintf(stderr, "gpuslice-kubelet: %s; it is tried again\n", error->message);
+        fprintf(stderr, "gpuslice-kubelet: %s; trying again\n", error->message);
     slices.is_failure_told = true;
 }
 
@@ -333,12 +333,11 @@ static bool has_lost_sharing(const json_t *slice)
 static void tell_loss(const struct difference *difference)
 {
     if (difference->is_sharing_lost && !slices.is_loss_told)
-        fprintf(stderr,
-                "gpuslice-kubelet: the API server leaves out that claims can share a GPU: each gets a "
-                "GPU whole; switch the feature gate DRAConsumableCapacity on, in the API server, the "
-                "scheduler, the controller manager and the kubelets\n");
+        fprintf(stderr, "gpuslice-kubelet: the API server drops the fields that let claims share a GPU, so "
+                        "each claim gets a whole GPU; switch on the feature gate DRAConsumableCapacity in "
+                        "the API server, the scheduler, the controller manager and the kubelets\n");
     else if (difference->ours && !difference->is_sharing_lost && slices.is_loss_told)
-        fprintf(stderr, "gpuslice-kubelet: the API server takes now that claims share a GPU\n");
+        fprintf(stderr, "gpuslice-kubelet: the API server keeps the fields that let claims share a GPU\n");
     if (difference->ours)
         slices.is_loss_told = difference->is_sharing_lost;
 }

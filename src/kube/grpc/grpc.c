@@ -40,8 +40,8 @@ static int fill_address(struct sockaddr_un *address, const char *path, struct er
     if (strlen(path) >= sizeof(address->sun_path))
         return error_set(
             error, ENAMETOOLONG, NULL,
-            "the path of a socket, %.300s, has %zu bytes; a socket's has 107 at most; choose shorter folders",
-            path, strlen(path));
+            "the socket's path %.300s has %zu bytes; expected at most 107; choose shorter folders", path,
+            strlen(path));
     strcpy(address->sun_path, path);
     return 0;
 }

@@ -153,7 +153,7 @@ static void take_request(struct grpc_call *call)
     if (call->is_ended)
         return;
     if (!method->path)
-        grpc_call_end(call, GRPC_UNIMPLEMENTED, "there is no such method here");
+        grpc_call_end(call, GRPC_UNIMPLEMENTED, "this method does not exist");
     else if (first_message(call, &message, &bytes) <= 0 || call->in_bytes != PREFIX_BYTES + bytes)
         grpc_call_end(call, GRPC_INTERNAL, "expected one message without compression");
     else {

@@ -50,8 +50,8 @@ int api_request(const struct kubelet *kubelet, const char *method, const char *p
     struct ask_question question = {.method = method, .body = body, .timeout_ms = TIMEOUT_MS};
     int status = ask_server(kubelet, path, &question, answer, error);
     if (status >= 200 && status < 300 && !*answer)
-        return error_set(error, EPROTO, NULL,
-                         "the API server answered %s %.200s with something else than JSON", method, path);
+        return error_set(error, EPROTO, NULL, "the API server's answer to %s %.200s is not JSON", method,
+                         path);
     return status;
 }
 

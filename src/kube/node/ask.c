@@ -236,8 +236,7 @@ static int judge(const struct asking *asking, struct error *error)
     if (asking->is_cancelled)
         return error_set(error, ECANCELED, NULL, "it ends");
     if (asking->is_line_wrong)
-        return error_set(error, EPROTO, NULL, "%s at %.200s sent something else than JSON", question->who,
-                         where);
+        return error_set(error, EPROTO, NULL, "the answer of %s at %.200s is not JSON", question->who, where);
     /* The write error of a stream that `take` ended is not a failure. */
     if (asking->code != CURLE_OK && !(question->take && asking->code == CURLE_WRITE_ERROR && status == 200))
         return error_set(error, asking->code == CURLE_COULDNT_CONNECT ? ENOTCONN : EIO, NULL,

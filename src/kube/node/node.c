@@ -61,7 +61,7 @@ int node_look(struct kubelet *kubelet, struct error *error)
     if (result == 0 && !json_is_array(gpus)) {
         json_decref(gpus);
         result = error_set(error, EPROTO, NULL,
-                           "the daemon's list of GPUs is not one; install both programs anew");
+                           "the daemon's list of GPUs cannot be read; install GPU Slice again");
     }
     if (result < 0) {
         if (!kubelet->daemon_lost_ns)

@@ -56,8 +56,7 @@ static void on_list(void *context, const uint8_t *message, size_t bytes)
         if (!uuid)
             continue;
         fprintf(stderr,
-                "gpuslice-kubelet: the device plug-in at %s offers %s too, which pods would get whole; "
-                "expected none beside; "
+                "gpuslice-kubelet: the device plug-in at %s offers %s too, and would give pods whole GPUs; "
                 "remove it from this node, or use --mode dra\n",
                 look->name, uuid);
         sd_event_exit(look->kubelet->loop, -EBUSY);

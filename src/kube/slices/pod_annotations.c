@@ -131,7 +131,7 @@ static void set_priority(const struct reading *reading, const char *annotation, 
 static void refuse_oversubscribe(const struct reading *reading, const char *annotation, const char *text)
 {
     pod_annotations_add_problem(reading->problems,
-                                "%s: slices are given before their pod is known; expected gpuslice-kubelet's "
+                                "%s: slices are given before their pod is known; use gpuslice-kubelet's "
                                 "--slice-oversubscribe, or a claim by DRA",
                                 annotation);
 }
@@ -146,11 +146,10 @@ static void refuse_when_full(const struct reading *reading, const char *annotati
 
 static void refuse_gpu(const struct reading *reading, const char *annotation, const char *text)
 {
-    pod_annotations_add_problem(
-        reading->problems,
-        "%s has no effect: the kubelet chooses the GPU of a slice before it says whose it is; use a "
-        "claim by DRA with a selector",
-        annotation);
+    pod_annotations_add_problem(reading->problems,
+                                "%s has no effect: the kubelet chooses a slice's GPU before it names the "
+                                "pod; use a claim by DRA with a selector",
+                                annotation);
 }
 
 static void refuse_speed(const struct reading *reading, const char *annotation, const char *text)

@@ -108,7 +108,7 @@ static int read_pod(struct kubelet *kubelet, const json_t *container, json_t **p
 static void note_reading(const struct error *error)
 {
     if (error && !pods.is_failure_told)
-        fprintf(stderr, "gpuslice-kubelet: pods' annotations are not known: %s; it is tried again\n",
+        fprintf(stderr, "gpuslice-kubelet: cannot read pods' annotations: %s; trying again\n",
                 error->message);
     pods.is_failure_told = error;
 }
@@ -149,7 +149,7 @@ static int limit_session(struct kubelet *kubelet, const json_t *session, const j
     json_object_update(change, (json_t *)container);
     int result = node_request_session(kubelet, "PATCH", name, "", change, NULL, error);
     if (result == -EREMOTEIO && wish) {
-        pod_annotations_add_problem(problems, "the node's daemon refuses what they ask for: %.400s",
+        pod_annotations_add_problem(problems, "the daemon on this node refused the request: %.400s",
                                     error->message);
         result = node_request_session(kubelet, "PATCH", name, "", container, NULL, error);
     }
@@ -198,7 +198,8 @@ static void compare_session(struct kubelet *kubelet, const json_t *session,
         slices_file_name(name, file);
         result = node_end_session(kubelet, name, file, &error);
         if (result == 0)
-            fprintf(stderr, "gpuslice-kubelet: session %s ended: its container has gone\n", name);
+            fprintf(stderr, "gpuslice-kubelet: session %s ended: its container does not exist any more\n",
+                    name);
     }
     if (result < 0)
         fprintf(stderr, "gpuslice-kubelet: session %s: %s\n", name, error.message);

@@ -245,7 +245,7 @@ static void on_registered(void *context, enum grpc_status status, const char *te
         kubelet_look_in(slices->kubelet, HASTE_USEC);
     } else if (!slices->is_failure_told) {
         slices->is_failure_told = true;
-        fprintf(stderr, "gpuslice-kubelet: the kubelet at %s does not take %s: %s; it is asked again\n",
+        fprintf(stderr, "gpuslice-kubelet: the kubelet at %s refuses %s: %s; asking again\n",
                 slices->kubelet_socket, slices->kubelet->options.resource, text);
     }
 }
@@ -323,8 +323,8 @@ static bool are_few_enough(struct kubelet *kubelet)
     if (gpus * kubelet->options.slice_count <= SLICES_MOST)
         return true;
     fprintf(stderr,
-            "gpuslice-kubelet: %zu GPUs of %u slices have %zu together; expected %u at most; use a smaller "
-            "--slices\n",
+            "gpuslice-kubelet: %zu GPUs of %u slices each have %zu slices together; expected at most %u; use "
+            "a smaller --slices\n",
             gpus, kubelet->options.slice_count, gpus * kubelet->options.slice_count, SLICES_MOST);
     sd_event_exit(kubelet->loop, -EBUSY);
     return false;

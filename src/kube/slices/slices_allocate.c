@@ -133,7 +133,7 @@ static int fill_gpus(const struct kubelet *kubelet, char *const *ids, size_t cou
     }
     json_object_set_new(body, "gpus", gpus);
     if (known != count || count == 0)
-        return error_set(error, EINVAL, NULL, "%zu of the %zu slices that were asked for are of no GPU here",
+        return error_set(error, EINVAL, NULL, "%zu of %zu requested slices belong to no GPU on this node",
                          count - known, count);
     struct share compute = kubelet->options.slice_compute;
     if (!compute.max)
@@ -288,7 +288,7 @@ static void answer_allocate(const struct allocate_job *job, struct allocation *a
     if (!job->call)
         return;
     if (result < 0) {
-        fprintf(stderr, "gpuslice-kubelet: slices cannot be given: %s\n", error->message);
+        fprintf(stderr, "gpuslice-kubelet: cannot give slices: %s\n", error->message);
         grpc_call_end(job->call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, error->message);
         return;
     }
