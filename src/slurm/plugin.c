@@ -156,7 +156,7 @@ int plugin_begin_job(const struct plugin *plugin, const char *job, uid_t owner, 
         json_object_set_new(record, "environment", json_pack("{s:s}", "GPUSLICE_SESSION", NO_SESSION));
     } else if (wish) {
         /* Write the record before making the session, so that what a crash leaves can be found. */
-        json_object_set_new(record, "failure", json_string("the prolog did not come to its end"));
+        json_object_set_new(record, "failure", json_string("the prolog did not finish"));
         int result = record_write(plugin->records_dir, job, record, &why);
         if (result == 0)
             result = make_session(plugin, job, owner, wish, &session, &why);

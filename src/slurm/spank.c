@@ -99,7 +99,8 @@ int slurm_spank_job_epilog(spank_t spank, int count, char **arguments)
     char job[PLUGIN_JOB_TEXT];
     struct error error;
     if (begin_session(spank, count, arguments, &plugin, job) && plugin_end_job(&plugin, job, &error) < 0)
-        slurm_error("gpuslice: the session of job %s is left to a later prolog: %s", job, error.message);
+        slurm_error("gpuslice: cannot end the session of job %s; a later prolog will: %s", job,
+                    error.message);
     return 0;
 }
 
@@ -165,8 +166,7 @@ static void judge_task(const struct plugin *plugin, const char *job, char reason
     else if (!record && plugin->default_wish)
         snprintf(
             reason, ERROR_MESSAGE_BYTES,
-            "the job's record is missing in %.256s, so it is not known what the job may use; slurmd's log "
-            "says why",
+            "the job's record is missing in %.256s, so the job's limits are unknown; slurmd's log says why",
             plugin->records_dir);
     else if (!record && has_option)
         snprintf(reason, ERROR_MESSAGE_BYTES,
@@ -184,6 +184,6 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **arguments)
     judge_task(&plugin, job, reason);
     if (!reason[0])
         return 0;
-    slurm_error("gpuslice: no task is started on %s: %s", plugin.node, reason);
+    slurm_error("gpuslice: cannot start tasks on %s: %s", plugin.node, reason);
     return -1;
 }

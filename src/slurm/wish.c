@@ -13,7 +13,7 @@ static int take_memory(json_t *body, const char *value, struct error *error)
     uint64_t bytes;
     int result = units_parse_bytes(value, &bytes, error);
     if (result == 0 && (bytes == 0 || bytes > INT64_MAX))
-        result = error_set(error, ERANGE, NULL, "'%.40s' is not a memory limit; expected one above 0", value);
+        result = error_set(error, ERANGE, NULL, "'%.40s' is not a memory limit; expected more than 0", value);
     if (result == 0)
         json_object_set_new(body, "memory_bytes", json_integer((json_int_t)bytes));
     return result;

@@ -388,7 +388,7 @@ def test_another_users_job_is_in_a_session_of_that_user(slurm, product, other_us
     assert "ALLOC_OK iteration 0" in output and "ALLOC_FAIL at iteration 1 code=2" in output, (output, errors)
 
 
-def test_another_users_job_is_nothing_to_who_has_a_job_beside_it(slurm, other_user):
+def test_a_user_does_not_see_another_users_job_beside_their_own(slurm, other_user):
     """Not its session, its token, its record, nor its name."""
     slurm.daemon.control_socket.chmod(0o666)
     slurm.daemon.attach_socket.chmod(0o666)
