@@ -89,11 +89,12 @@ static int add_ceiling(struct config *config, const char *section, unsigned line
     bool is_group = strncmp(section, "group:", 6) == 0;
     const char *name = section + (is_group ? 6 : 5);
     if (*name == '\0' || strlen(name) >= CONFIG_NAME_BYTES)
-        return error_set(error, EINVAL, NULL, "[%.80s] names no %s; expected 1 to %d bytes behind the colon",
-                         section, is_group ? "group" : "user", CONFIG_NAME_BYTES - 1);
+        return error_set(error, EINVAL, NULL,
+                         "[%.80s] does not name a %s; expected 1 to %d bytes behind the colon", section,
+                         is_group ? "group" : "user", CONFIG_NAME_BYTES - 1);
     for (size_t i = 0; i < config->ceiling_count; i++)
         if (config->ceilings[i].is_group == is_group && strcmp(config->ceilings[i].name, name) == 0)
-            return error_set(error, EINVAL, NULL, "[%s] is there twice, first on line %u", section,
+            return error_set(error, EINVAL, NULL, "section [%s] appears twice, first on line %u", section,
                              config->ceilings[i].line);
     struct config_ceiling *grown =
         config->ceiling_count < CONFIG_SECTIONS_MAX
@@ -115,7 +116,7 @@ static int begin_section(struct reading *reading, const struct ini_entry *entry,
     int single = names_find(single_sections, CONFIG_CEILING, name);
     if (single >= 0) {
         if (reading->has[single])
-            return error_set(error, EINVAL, NULL, "[%s] is there twice", name);
+            return error_set(error, EINVAL, NULL, "section [%s] appears twice", name);
         reading->has[single] = true;
         reading->section = (enum config_section)single;
         return 0;
@@ -139,7 +140,8 @@ static int take_entry(void *context, const struct ini_entry *entry, struct error
         return begin_section(reading, entry, error);
     if (!*entry->section)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is in no section; expected [daemon] or another above it", entry->key);
+                         "'%.80s' is not in a section; expected [daemon] or another section above it",
+                         entry->key);
     int result = config_key_find(reading->section, entry->key, &key, error);
     if (result < 0)
         return result;
@@ -149,7 +151,7 @@ static int take_entry(void *context, const struct ini_entry *entry, struct error
                          key->name, key->environment);
     struct config_entry *kept = find_entry(config, key, entry->section);
     if (kept && kept->origin == CONFIG_BY_FILE)
-        return error_set(error, EINVAL, NULL, "'%s' is there twice, first on line %u", key->name, kept->line);
+        return error_set(error, EINVAL, NULL, "'%s' appears twice, first on line %u", key->name, kept->line);
     void *section = key->section == CONFIG_CEILING ? (void *)reading->ceiling : section_of(config, key);
     struct error cause;
     if (config_key_set(key, section, entry->value, &cause) < 0)

@@ -20,7 +20,7 @@ int config_blame(const char *path, unsigned line, const struct error *cause, str
 static int check_file(const char *path, const struct stat *status, struct error *error)
 {
     if (!S_ISREG(status->st_mode))
-        return error_set(error, EINVAL, NULL, "%s is not a plain file; expected one", path);
+        return error_set(error, EINVAL, NULL, "%s is not a plain file; expected a plain file", path);
     if (status->st_uid != 0 && status->st_uid != geteuid())
         return error_set(error, EPERM, NULL, "%s belongs to user %u; expected user %u or root; chown it",
                          path, (unsigned)status->st_uid, (unsigned)geteuid());

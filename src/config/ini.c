@@ -75,7 +75,8 @@ int ini_parse(char *text, ini_take take, void *context, unsigned *line, struct e
         *line = ++entry.line;
         int result = 0;
         if (has_control_characters(at))
-            return error_set(error, EINVAL, NULL, "a control character; expected text");
+            return error_set(error, EINVAL, NULL,
+                             "the line has the line has a control character; expected text");
         if (*at == '\0' || *at == '#' || *at == ';')
             continue;
         result = *at == '[' ? begin_section(at, &entry, error) : split_pair(at, &entry, error);

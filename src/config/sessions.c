@@ -48,7 +48,7 @@ static int check_names(const struct config_sessions *sessions, unsigned *line, s
             if (one->owner != other->owner || strcmp(one->name, other->name) != 0)
                 continue;
             *line = other->line;
-            return error_set(error, EINVAL, NULL, "'%s' is there twice, first on line %u", one->name,
+            return error_set(error, EINVAL, NULL, "'%s' appears twice, first on line %u", one->name,
                              one->line);
         }
     return 0;
@@ -67,13 +67,13 @@ static int take_entry(void *context, const struct ini_entry *entry, struct error
     }
     if (!*entry->section)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is in no section; expected [NAME] of a session above it", entry->key);
+                         "'%.80s' is not in a section; expected a session's [NAME] above it", entry->key);
     int result = config_key_find(CONFIG_SESSION, entry->key, &key, error);
     if (result < 0)
         return result;
     unsigned *first = &reading->key_lines[key - config_keys];
     if (*first)
-        return error_set(error, EINVAL, NULL, "'%s' is there twice, first on line %u", key->name, *first);
+        return error_set(error, EINVAL, NULL, "'%s' appears twice, first on line %u", key->name, *first);
     *first = entry->line;
     struct error cause;
     session = &reading->sessions->sessions[reading->sessions->count - 1];
@@ -120,10 +120,9 @@ static int take_line(struct config_sessions *sessions, char *text, unsigned line
     uint64_t bytes;
     if (count != 4 || !parse_ratio(words[1], &share.min) || !parse_ratio(words[2], &share.max) ||
         units_parse_number(words[3], INT64_MAX, &bytes, NULL) < 0)
-        return error_set(
-            error, EINVAL, NULL,
-            "this is not a line ID REQUEST LIMIT GPU_MEM; expected two ratios up to 1 and bytes, "
-            "like client1 0.2 0.5 4294967296");
+        return error_set(error, EINVAL, NULL,
+                         "the line is not ID REQUEST LIMIT GPU_MEM; expected two ratios up to 1 and bytes, "
+                         "like client1 0.2 0.5 4294967296");
     if (share.max == 0 || share.min > share.max || bytes == 0)
         return error_set(error, ERANGE, NULL, "expected REQUEST up to LIMIT, and LIMIT and GPU_MEM above 0");
     for (char *at = words[0]; *at; at++) /* a pod's NAMESPACE/NAME */
@@ -155,7 +154,7 @@ static int parse_lines(struct config_sessions *sessions, char *text, unsigned *l
     }
     if (sessions->count != announced)
         return error_set(error, EINVAL, NULL,
-                         "the first number says %u sessions, but %zu follow; expected as many",
+                         "the first number says %u sessions, but %zu follow; make the numbers equal",
                          (unsigned)announced, sessions->count);
     return 0;
 }

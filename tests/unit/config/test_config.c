@@ -119,7 +119,7 @@ static void every_mistake_names_its_file_and_line(void **state)
         const char *text, *said;
     } wrong[] = {
         {"[daemon]\nrecovery-interval = soon\n", ":2: recovery-interval: 'soon' is not a duration"},
-        {"[daemon]\nidle-exit = 1s\nidle-exit = 2s\n", ":3: 'idle-exit' is there twice, first on line 2"},
+        {"[daemon]\nidle-exit = 1s\nidle-exit = 2s\n", ":3: 'idle-exit' appears twice, first on line 2"},
         {"[daemon]\n\nnothing = 1\n",
          ":3: the key 'nothing' does not exist here; expected one of recovery-interval"},
         {"[defaults]\nmemory = 0\n", ":2: memory: size '0' is out of range"},
@@ -127,17 +127,17 @@ static void every_mistake_names_its_file_and_line(void **state)
         {"[defaults]\nmemory = 99999999999999999999\n", ":2: memory: size"},
         {"[defaults]\ncompute = 60%..20%\n", ":2: compute: share '60%..20%' is upside down"},
         {"[defaults]\nttl = 500ms\n", ":2: ttl: '500ms' is not a whole number of seconds"},
-        {"[daemon]\nhost-memory = 1\n", ":2: host-memory: 1B of host memory would hold nothing"},
-        {"[defaults]\nhost-memory = 63MiB\n", ":2: host-memory: 63MiB of host memory would hold nothing"},
-        {"[user:ann]\nhost-memory = 63MiB\n", ":2: host-memory: 63MiB of host memory would hold nothing"},
+        {"[daemon]\nhost-memory = 1\n", ":2: host-memory: 1B of host memory is too little"},
+        {"[defaults]\nhost-memory = 63MiB\n", ":2: host-memory: 63MiB of host memory is too little"},
+        {"[user:ann]\nhost-memory = 63MiB\n", ":2: host-memory: 63MiB of host memory is too little"},
         {"[defaults]\npriority = urgent\n", ":2: priority: 'urgent' is not a priority"},
-        {"[daemon]\n[daemon]\n", ":2: [daemon] is there twice"},
-        {"[user:a]\n[user:a]\n", ":2: [user:a] is there twice, first on line 1"},
-        {"[user:]\n", ":1: [user:] names no user"},
+        {"[daemon]\n[daemon]\n", ":2: section [daemon] appears twice"},
+        {"[user:a]\n[user:a]\n", ":2: section [user:a] appears twice, first on line 1"},
+        {"[user:]\n", ":1: [user:] does not name a user"},
         {"[user:a]\ncompute = 10%..20%\n", ":2: compute: '10%..20%' is a range"},
         {"[user:a]\nsessions = -1\n", ":2: sessions: '-1' is not a number"},
         {"[users]\n", ":1: the section [users]"},
-        {"memory = 1\n", ":1: 'memory' is in no section"},
+        {"memory = 1\n", ":1: 'memory' is not in a section"},
         {"[daemon]\nipc-token = secret\n", ":2: 'ipc-token' does not belong in a file"},
         {"[daemon]\nlog-file = here.log\n", ":2: log-file: 'here.log' is not an absolute path"},
         {"[daemon]\nmetrics-address = 9400\n", ":2: metrics-address: '9400' is not an address"},
@@ -159,7 +159,7 @@ static void a_file_that_others_can_write_is_refused(void **state)
     assert_non_null(strstr(error.message, "chmod o-w"));
 }
 
-static void a_file_that_is_none_is_refused(void **state)
+static void something_that_is_not_a_file_is_refused(void **state)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/" CONFIG_FILE, folder);
@@ -224,7 +224,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_token_that_is_required_must_be_given, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_mistake_names_its_file_and_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_others_can_write_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_that_is_none_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(something_that_is_not_a_file_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_takes_a_start_is_carried_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_ceiling_that_is_taken_out_is_not_carried_over, set_up, tear_down),
     };

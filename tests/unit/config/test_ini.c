@@ -70,7 +70,7 @@ static void a_mistake_is_told_with_its_line(void **state)
     }
 }
 
-static void who_takes_the_entries_may_end_it(void **state)
+static void the_reader_of_the_entries_may_stop(void **state)
 {
     char text[] = "[a]\nb=1\nc=2\n";
     unsigned stop = 2, line;
@@ -87,7 +87,7 @@ int main(void)
         cmocka_unit_test(entries_come_in_order_with_their_lines),
         cmocka_unit_test(an_empty_text_has_no_entries),
         cmocka_unit_test(a_mistake_is_told_with_its_line),
-        cmocka_unit_test(who_takes_the_entries_may_end_it),
+        cmocka_unit_test(the_reader_of_the_entries_may_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
