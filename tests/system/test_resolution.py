@@ -219,7 +219,7 @@ def test_a_second_copy_of_the_driver_is_hooked_by_name(lookups, tmp_path):
         "cuMemGetInfo_v2": f"{LIBRARY}:cuMemGetInfo_v2",
         "cuInit": "libcuda.so.1:cuInit"}
     for name in ("cuMemAlloc_v2", "cuMemGetInfo_v2"):
-        assert f"{name}: the driver answered with a function we do not know" in lookups.stderr
+        assert f"{name}: the driver answered with a function that GPU Slice does not know" in lookups.stderr
 
 
 def test_a_function_the_driver_exports_nowhere_is_hooked_by_name(lookups):

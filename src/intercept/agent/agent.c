@@ -168,7 +168,7 @@ static void *agent_main(void *unused)
         if (!agent.connection.open && !agent.lost_ns && monotonic_ns() >= next_try_ns) {
             int result = agent_reach_daemon();
             if (result < 0)
-                report_debug("cannot reach the daemon about the GPUs' time: %s", strerror(-result));
+                report_debug("cannot reach the daemon that shares the GPUs' time: %s", strerror(-result));
             else
                 agent_move_met(gate);
             next_try_ns = monotonic_ns() + TRY_AGAIN_NS;
@@ -259,7 +259,7 @@ static void start_or_poke(struct gate *gate, bool has_news)
         if (has_news)
             poke();
     } else if (!start(gate, attachment->standalone)) {
-        report_debug("cannot start the agent: this process runs outside its shares");
+        report_debug("cannot start the agent: this process runs without its session's share");
     }
     errno = saved_errno;
 }

@@ -215,8 +215,7 @@ void agent_take_chunk(struct gate *gate, const struct wire_arena *arena, int fd)
 {
     int result = agent_has_mover() ? agent_mover()->take_chunk(fd, arena->bytes) : -EINVAL;
     if (result < 0)
-        report_debug("a piece of host memory for evicted GPU memory could not be taken: %s",
-                     strerror(-result));
+        report_debug("cannot use a piece of host memory for evicted GPU memory: %s", strerror(-result));
     agent.move.lock_at_ns = 0;
     if (agent_has_mover())
         answer(gate, 0, WIRE_MOVE_DONE);

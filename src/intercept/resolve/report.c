@@ -114,7 +114,7 @@ static atomic_uint_fast64_t unknown_pointers;
 void report_unknown_pointer(const char *symbol)
 {
     atomic_fetch_add_explicit(&unknown_pointers, 1, memory_order_relaxed);
-    report_debug("%s: the driver answered with a function we do not know", symbol);
+    report_debug("%s: the driver answered with a function that GPU Slice does not know", symbol);
 }
 
 uint64_t report_unknown_pointers(void)

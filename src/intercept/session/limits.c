@@ -68,7 +68,7 @@ static int not_an_object(read_amount *amount, struct error *error)
 {
     const char *example = amount == read_share ? "25%" : "2GiB";
     return error_set(error, EINVAL, NULL,
-                     "not one limit and not a JSON object of limits; write %s, or {\"0\": \"%s\"}", example,
+                     "neither a limit nor a JSON object of limits; write %s, or {\"0\": \"%s\"}", example,
                      example);
 }
 
