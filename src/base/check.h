@@ -25,7 +25,8 @@
 __attribute__((cold, noreturn, noinline, unused)) static void check_failed(const char *file, int line,
                                                                            const char *condition)
 {
-    dprintf(STDERR_FILENO, "gpuslice: %s:%d: this must be true and is not: %s\n", file, line, condition);
+    dprintf(STDERR_FILENO, "gpuslice: %s:%d: a condition that must hold does not: %s\n", file, line,
+            condition);
     abort();
 }
 

@@ -42,7 +42,8 @@ static int folder_from_environment(const char *name, const char **value, struct 
     *value = text && *text ? text : NULL;
     if (*value && **value != '/')
         return error_set(error, EINVAL, NULL,
-                         "%s is '%.200s'; expected an absolute path; set it to one or unset it", name, text);
+                         "%s is '%.200s'; expected an absolute path; set it to such a path or unset it", name,
+                         text);
     return 0;
 }
 

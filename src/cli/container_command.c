@@ -193,8 +193,7 @@ static int add_mount(struct words *words, const struct program *program, const j
     if (strchr(from, ':'))
         return error_set(
             error, EINVAL, NULL,
-            "'%.300s' holds a colon, which ends a path in %s's options; expected none; install GPU Slice "
-            "in another folder",
+            "'%.300s' has a colon, which ends a path in %s's options; install GPU Slice in another folder",
             from, program->name);
     return add_formatted(words, program->volume, error, "%s:%s:%s", from,
                          session_text(mount, "containerPath"), mode ? mode : "ro");

@@ -21,15 +21,14 @@ static int check_shell(const char *text, struct error *error)
     if (strcmp(text, "bash") == 0 || strcmp(text, "zsh") == 0 || strcmp(text, "fish") == 0)
         return 0;
     return error_set(error, EINVAL, NULL,
-                     "'%.80s' is not a shell with completion here; expected bash, zsh or fish", text);
+                     "there is no completion for the shell '%.80s'; expected bash, zsh or fish", text);
 }
 
 static int check_verb(const char *text, struct error *error)
 {
     if (cli_verb_find(text))
         return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is not a verb; expected one that 'gpuslice help' lists",
-                     text);
+    return error_set(error, EINVAL, NULL, "'%.80s' is not a verb; 'gpuslice help' lists the verbs", text);
 }
 
 const char *const cli_anti_thrash[] = {"on", "off", "auto", NULL};
@@ -39,7 +38,7 @@ static int check_anti_thrash(const char *text, struct error *error)
     for (const char *const *known = cli_anti_thrash; *known; known++)
         if (strcmp(text, *known) == 0)
             return 0;
-    return error_set(error, EINVAL, NULL, "'%.80s' is not a setting of anti-thrash; expected on, off or auto",
+    return error_set(error, EINVAL, NULL, "'%.80s' is not a value of --anti-thrash; expected on, off or auto",
                      text);
 }
 
@@ -59,7 +58,7 @@ static int take_count(const char *text, unsigned *count, struct error *error)
     uint64_t number;
     if (units_parse_number(text, INT32_MAX, &number, NULL) < 0 || number == 0)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is not a number of lines; expected one above 0, like 20", text);
+                         "'%.80s' is not a number of lines; expected a number above 0, like 20", text);
     *count = (unsigned)number;
     return 0;
 }
@@ -69,7 +68,7 @@ static int check_usage_by(const char *text, struct error *error)
     for (const char *const *known = cli_usage_by; *known; known++)
         if (strcmp(text, *known) == 0)
             return 0;
-    return error_set(error, EINVAL, NULL, "usage cannot be counted by '%.80s'; expected session, user or gpu",
+    return error_set(error, EINVAL, NULL, "cannot count usage by '%.80s'; expected session, user or gpu",
                      text);
 }
 
@@ -218,7 +217,7 @@ static int check_operands(const struct cli_verb *verb, const struct cli_argument
                                                              : "operand",
                          verb->name, verb->operands);
     if (arguments->operand_count > verb->operands_max)
-        return error_set(error, EINVAL, NULL, "'%.80s' is one word too many; expected gpuslice %s%s%s",
+        return error_set(error, EINVAL, NULL, "'%.80s' is an unexpected word; expected gpuslice %s%s%s",
                          arguments->operands[verb->operands_max], verb->name, verb->operands ? " " : "",
                          verb->operands ? verb->operands : "");
     for (unsigned i = 0; i < arguments->operand_count; i++) {

@@ -44,11 +44,10 @@ int path_list_prepend(char **result, const char *list, const char *entry, const 
                       struct error *error)
 {
     if (entry[strcspn(entry, separators)] != '\0')
-        return error_set(
-            error, EINVAL, NULL,
-            "'%.300s' holds a character that the loader takes for the end of a name; expected none of "
-            "blank, ':' and ';'; install GPU Slice in another folder",
-            entry);
+        return error_set(error, EINVAL, NULL,
+                         "'%.300s' has a blank, ':' or ';', which ends a name for the loader; install GPU "
+                         "Slice in another folder",
+                         entry);
     return compose(result, entry, list, entry, separators, error);
 }
 

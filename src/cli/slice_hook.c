@@ -66,13 +66,13 @@ static int mount_folder(int root, const char *folder, struct error *error)
     if (below < 0)
         return below;
     if (fstatfs(below, &status) < 0 || status.f_type != TMPFS_MAGIC_NUMBER)
-        return error_set(error, EINVAL, NULL,
-                         CONTAINER_SOCKET_FOLDER
-                         " in the container is not what the CDI device mounts there; expected nothing else "
-                         "to be mounted there");
+        return error_set(
+            error, EINVAL, NULL,
+            CONTAINER_SOCKET_FOLDER
+            " in the container is not what the CDI device mounts there; mount nothing else there");
     if (faccessat(below, "attach.sock", F_OK, 0) == 0)
         return error_set(error, EEXIST, NULL,
-                         "the container has a session already; expected one slice for a container");
+                         "the container has a session already; give a container one slice");
     snprintf(place, sizeof(place), "/proc/self/fd/%d", below);
     if (mount(folder, place, NULL, MS_BIND, NULL) < 0)
         return error_set_errno(error, errno, "cannot mount %.200s in the container", folder);

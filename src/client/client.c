@@ -38,7 +38,8 @@ static int check_peer(int fd, const struct paths *paths, struct error *error)
     struct ucred peer;
     socklen_t length = sizeof(peer);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-        return error_set_errno(error, errno, "cannot see who answers at %s", paths->control_socket);
+        return error_set_errno(error, errno, "cannot find out which process answers at %s",
+                               paths->control_socket);
     if (peer.uid == 0 || peer.uid == geteuid())
         return 0;
     return error_set(
@@ -69,8 +70,8 @@ static const char *other_daemon_hint(bool simulated)
     struct client other;
     const char *hint = "";
     if (client_open(&other, !simulated, NULL) == 0 && client_ready(&other, NULL) == 0)
-        hint = simulated ? "; one for real GPUs is running: leave --simulated out"
-                         : "; a simulated one is running: add --simulated";
+        hint = simulated ? "; a daemon for real GPUs is running: leave --simulated out"
+                         : "; a daemon for simulated GPUs is running: add --simulated";
     client_close(&other);
     return hint;
 }
@@ -133,8 +134,7 @@ static int decode(int status, const struct answer_text *text, json_t **answer, s
     else if (text->length && !decoded)
         result = error_set(
             error, EPROTO, NULL,
-            "the daemon's answer cannot be read; expected a gpusliced of version %s; restart it, its "
-            "sessions stay",
+            "cannot read the daemon's answer; expected gpusliced %s; restart the daemon, its sessions stay",
             GPUSLICE_VERSION);
     if (result == 0 && answer)
         *answer = steal_pointer(decoded);
@@ -197,7 +197,7 @@ int client_request_session(struct client *client, const char *method, const char
     if (result < 0 && error && error->code && strcmp(error->code, "ERR_SESSION_NOT_FOUND") == 0)
         return error_set(
             error, error->status, error->code,
-            "no session '%s'; expected an ID, the beginning of one, or a name; 'gpuslice list' shows them",
+            "no session '%s'; expected an ID, the beginning of an ID, or a name; 'gpuslice list' shows them",
             session);
     return result;
 }

@@ -48,10 +48,9 @@ int gpu_names_add(struct gpu_names *names, const char *text, size_t length, stru
             "the beginning of a UUID like GPU-8f2d",
             length > 64 ? 64 : (int)length, text);
     if (gpu_names_contain(names, name))
-        return error_set(error, EINVAL, NULL, "GPU '%s' is named twice; expected each once", name);
+        return error_set(error, EINVAL, NULL, "GPU '%s' is named twice; name each GPU once", name);
     if (names->count == GPU_NAMES_MAX)
-        return error_set(error, EINVAL, NULL, "more than %d GPUs are named; expected at most that many",
-                         GPU_NAMES_MAX);
+        return error_set(error, EINVAL, NULL, "too many GPUs are named; expected at most %d", GPU_NAMES_MAX);
     strcpy(names->names[names->count++], name);
     return 0;
 }

@@ -17,7 +17,7 @@ static int parse_part(const char *text, uint32_t *part, struct error *error)
     if (strstr(text, "..") || units_parse_share(text, &share, NULL) < 0)
         return error_set(
             error, EINVAL, NULL,
-            "'%.64s' is not a part of a GPU's memory; expected one above 0%% and up to 100%%, like 50%%",
+            "'%.64s' is not a part of a GPU's memory; expected more than 0%% and at most 100%%, like 50%%",
             text);
     *part = share.max;
     return 0;
@@ -32,8 +32,7 @@ static int parse_size(const char *text, uint64_t *bytes, uint32_t *part, struct 
     if (result < 0)
         return result;
     if (parsed == 0)
-        return error_set(error, EINVAL, NULL,
-                         "a limit of '%.64s' leaves no memory at all; expected at least 1 byte, like 4GiB",
+        return error_set(error, EINVAL, NULL, "the limit '%.64s' is 0; expected at least 1 byte, like 4GiB",
                          text);
     if (parsed > INT64_MAX) /* the API's numbers are JSON's, which every reader takes as signed */
         return error_set(error, ERANGE, NULL, "size '%.64s' is beyond 2^63 bytes; expected less, like 4GiB",

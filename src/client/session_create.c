@@ -55,7 +55,7 @@ static void tell_of_staying(const json_t *session, const struct session_progress
     const char *why = session_text(session, "stays_why");
     if (*why && strcmp(session_text(session, "when_full"), "oversubscribe") == 0 &&
         strcmp(session_text(session, "oversubscribe"), "none") == 0)
-        tell(progress, "the session's memory stays on the card: no memory can leave %s", why);
+        tell(progress, "the session's memory stays on the card: memory cannot leave %s", why);
 }
 
 /* The daemon's environment decides what a simulated machine looks like; different settings here have no effect. */
@@ -100,7 +100,7 @@ static int wait_in_line(struct client *client, uint64_t patience_usec,
             client_request_session(client, "DELETE", id, "", NULL, NULL, NULL);
             return error_set(error, ETIMEDOUT, NULL,
                              "the time of --wait is over, and there is no room yet: the session was at place "
-                             "%llu in the queue; wait longer, or ask for less",
+                             "%llu in the queue; give --wait more time, or ask for less",
                              (unsigned long long)place);
         }
         uint64_t left_seconds = (patience_usec - waited) / 1000000;

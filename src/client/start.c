@@ -79,7 +79,7 @@ static int report_failure(int said_fd, const struct paths *paths, struct error *
         line += 11;
     if (*line)
         return error_set(error, ECHILD, NULL, "cannot start the daemon: %s", line);
-    return error_set(error, ECHILD, NULL, "cannot start the daemon, which gave no reason; see %s",
+    return error_set(error, ECHILD, NULL, "cannot start the daemon; it gave no reason; see %s",
                      paths->log_file);
 }
 

@@ -115,7 +115,7 @@ static int parse_seconds(const char *text, uint64_t *seconds, struct error *erro
         return result;
     if (usec % 1000000 || usec / 1000000 > INT32_MAX)
         return error_set(error, EINVAL, NULL,
-                         "'%.80s' is not a whole number of seconds; expected one, like 90s or 2h", text);
+                         "'%.80s' is not a whole number of seconds; expected a time like 90s or 2h", text);
     *seconds = usec / 1000000;
     return 0;
 }

@@ -195,7 +195,7 @@ static void make_anew(struct program *program)
     struct error error;
     int control_fd = runtime->control_fd, attach_fd = runtime->attach_fd;
     if (runtime_make_anew(runtime, &error) < 0) {
-        log_debug("the runtime folder is gone and cannot be made yet: %s", error.message);
+        log_debug("the runtime folder does not exist, and the daemon cannot make it yet: %s", error.message);
         return;
     }
     int result = watch_ledgers(program);
@@ -205,10 +205,9 @@ static void make_anew(struct program *program)
         result = http_replace_control(daemon, runtime->control_fd);
     own_sockets_make_anew(daemon);
     if (result < 0)
-        log_error("the sockets in %s are made anew and cannot be served: %s", daemon->paths.runtime_dir,
-                  strerror(-result));
+        log_error("cannot serve the new sockets in %s: %s", daemon->paths.runtime_dir, strerror(-result));
     else
-        log_warning("%s was removed; it is made anew, and its sockets are served", daemon->paths.runtime_dir);
+        log_warning("%s was removed; the daemon made it and its sockets again", daemon->paths.runtime_dir);
 }
 
 static int on_found(sd_event_source *source, uint64_t usec, void *userdata)

@@ -17,8 +17,8 @@ static const struct {
     {"system", NULL, 's', "serve all users of the machine (needs root); without it, the user that starts it"},
     {"simulated", NULL, 'f', "offer simulated GPUs (also GPUSLICE_SIMULATED=1)"},
     {"on-demand", NULL, 'd',
-     "go to the background, return when ready (or when one serves already), and exit after a while without "
-     "sessions"},
+     "go to the background, return when the daemon is ready (or another daemon serves already), and exit "
+     "after a while without sessions"},
     {"idle-exit", "DURATION", 'i', "how long an on-demand daemon stays without sessions (30s)"},
     {"probe-context", "UUID", 'p', NULL}, /* context_probe.h: not for users */
     {"checkpoint", "ORDER", 'c', NULL},   /* checkpoint_run.h: not for users */
@@ -107,7 +107,7 @@ int options_parse(struct daemon_options *chosen, const char **idle_exit, const c
         }
     }
     if (optind < count) {
-        fprintf(stderr, "gpusliced: '%s' is one argument too many; try 'gpusliced --help'\n",
+        fprintf(stderr, "gpusliced: '%s' is an unexpected argument; try 'gpusliced --help'\n",
                 arguments[optind]);
         return 2;
     }

@@ -25,8 +25,8 @@ from cpus import stolen_ms
 from waiting import DEADLINE_S, wait_for
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-HELD = re.compile(r"one callback held the loop for ([0-9.]+) ms, and computed for ([0-9.]+) of them")
-FAULT = re.compile(r"this must be true and is not|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
+HELD = re.compile(r"a callback held the loop for ([0-9.]+) ms, and computed for ([0-9.]+) ms of them")
+FAULT = re.compile(r"a condition that must hold does not|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
 CRASHES = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE}
 # The host of a virtual machine stops it for no longer than this, beyond what it tells (stolen_ms()).
 STOPPED_MS = 100

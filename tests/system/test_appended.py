@@ -38,7 +38,7 @@ def test_a_daemon_does_not_start_with_a_file_that_is_not_its_own(make_daemon, tm
     precious = put_in_the_way(what, path, tmp_path)
     daemon = make_daemon(**{variable: path})
     assert daemon.spawn_daemon().wait(20) == 1
-    assert f"{path} is not a plain file of uid {os.geteuid()} with one name" in daemon.log_text().splitlines()[-1]
+    assert f"{path} is not a plain file of uid {os.geteuid()} with a single name" in daemon.log_text().splitlines()[-1]
     assert precious.read_text() == "another's"
 
 

@@ -113,7 +113,7 @@ def test_sessions_and_priorities_are_bounded(shared):
     shared.start()
     assert "priority high is above normal, the highest allowed" in shared.refused(ONE, "create", "--priority", "high")
     shared.cli(ONE, "create", "--name", "a")
-    assert "one more beside your 1 is more than the 1 sessions allowed" in shared.refused(ONE, "create")
+    assert "another session beside your 1 is more than the 1 that you may have" in shared.refused(ONE, "create")
     assert "priority critical is above normal" in shared.refused(ONE, "set", "a", "--priority", "critical")
     assert f"[user:{OTHER}]" in shared.refused(OTHER, "create")
     shared.cli(ONE, "release", "a")
@@ -133,7 +133,7 @@ def test_shares_are_bounded_on_each_gpu(make_daemon, make_gpu):
     assert "up to 50% of GPU 1's time" in shared.refused(ONE, "create", "--gpu", "1")
 
 
-def test_who_waits_counts_with_what_he_asks_for(shared, reap):
+def test_a_waiting_session_counts_with_what_it_asks_for(shared, reap):
     shared.configure(f"[user:{ONE}]\nmemory = 768MiB\n")
     shared.start()
     shared.cli(OTHER, "create", "--name", "big", "--memory", "1GiB")
@@ -164,7 +164,7 @@ def test_of_several_groups_the_lowest_ceiling_holds(shared):
         shared.refused(games.pw_uid, "create", "--memory", "65MiB"))
     shared.cli(games.pw_uid, "create", "--memory", "1MiB")
     shared.cli(games.pw_uid, "create", "--memory", "1MiB")
-    assert "more than the 2 sessions allowed" in shared.refused(games.pw_uid, "create", "--memory", "1MiB")
+    assert "more than the 2 that you may have" in shared.refused(games.pw_uid, "create", "--memory", "1MiB")
 
 
 def test_a_lowered_ceiling_ends_nothing_and_lets_go_down(shared):

@@ -230,7 +230,7 @@ def test_what_the_next_daemon_would_not_know_of_is_not_begun(checkpoints, verb):
     checkpoints.prepare(verb)
     with state_file_blocked(checkpoints.daemon):
         refused = checkpoints.daemon.cli(verb, "a", check=False)
-    assert refused.returncode == 1 and "stays where it is, as the order could not be stored" in refused.stderr
+    assert refused.returncode == 1 and "stays where it is, because the daemon cannot store the order" in refused.stderr
     checkpoints.expect(other)
     checkpoints.daemon.cli(verb, "a")
     checkpoints.expect(verb)
@@ -252,7 +252,7 @@ def test_an_order_that_a_dead_daemon_did_not_store_was_not_begun(checkpoints, ve
 
 
 @pytest.mark.parametrize("verb", ["suspend", "resume"])
-def test_all_who_order_the_same_at_once_are_answered(checkpoints, verb):
+def test_requests_for_the_same_order_are_all_answered(checkpoints, verb):
     checkpoints.prepare(verb)
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         with state_file_blocked(checkpoints.daemon):

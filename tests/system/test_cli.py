@@ -299,7 +299,7 @@ def test_what_needs_a_session_starts_no_daemon(make_daemon):
 
 def test_a_daemon_of_the_other_kind_is_hinted_at(daemon):
     line = refused(daemon, "show", "a", env={**daemon.environment(), "GPUSLICE_SIMULATED": "0"})
-    assert line.startswith("no daemon is running; ") and line.endswith("; a simulated one is running: add --simulated")
+    assert line.startswith("no daemon is running; ") and line.endswith("; a daemon for simulated GPUs is running: add --simulated")
 
 
 def test_a_full_standard_output_is_a_failure(daemon):

@@ -143,7 +143,7 @@ def test_what_takes_a_start_says_so(make_daemon):
     write(daemon, "[daemon]\nrecovery-interval = 30s\n")
     daemon.start()
     write(daemon, "[daemon]\nrecovery-interval = 20s\n")
-    wait_for(lambda: "recovery-interval changes with the next start" in daemon.log_text(), "the log to say so")
+    wait_for(lambda: "recovery-interval takes effect when the daemon starts next" in daemon.log_text(), "the log to say so")
     assert value(daemon, "daemon", "recovery-interval")[0] == "30s"
     waits = [v for v in json.loads(daemon.cli("config", "--json").stdout)["values"] if v["waits_for_start"]]
     assert [(v["key"], v["next_value"]) for v in waits] == [("recovery-interval", "20s")]

@@ -288,7 +288,7 @@ def test_an_images_links_lead_the_socket_nowhere_else(daemon, podman, product, t
 
 
 @pytest.mark.parametrize("words, expected", [
-    ((), "--slice NAME"), (("--slice", "a", "session"), "one or the other"), (("--memory", "1GiB", "session"), "--slice NAME"),
+    ((), "--slice NAME"), (("--slice", "a", "session"), "not both"), (("--memory", "1GiB", "session"), "--slice NAME"),
     (("--slice", "a", "--memory", "1PiB"), "is more than GPU 0 has"), (("--slice", "a", "--gpu", "7"), "7"), (("--slice", "a/b"), "a/b"),
 ])
 def test_a_slice_that_cannot_be_is_refused_when_it_is_written(daemon, words, expected, tmp_path):

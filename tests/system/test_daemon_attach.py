@@ -364,7 +364,7 @@ def test_what_a_context_costs_is_known_before_the_first(make_daemon, make_gpu):
 def test_where_nvml_has_no_figure_the_whole_gpus_counts(make_daemon, make_gpu, figures):
     daemon = make_daemon(make_gpu(FAKECUDA_CONTEXT_BYTES=12345678, FAKECUDA_NVML_NO_FIGURES=figures)).start()
     assert daemon.request("GET", "/v1/gpus")[1][0]["context_bytes"] == 12345678
-    assert "what a context costs is what the whole GPU's rose by" in daemon.log_text()
+    assert "the daemon takes the rise of the whole GPU's figure as the cost of a context" in daemon.log_text()
 
 
 def test_what_a_context_costs_is_measured_once_and_told_to_all(make_daemon, make_gpu, product, reap):

@@ -154,12 +154,12 @@ def test_what_cannot_be_made_is_told_and_tried_again(make_daemon):
     daemon.cli("create", "--name", "taken")
     declare(daemon, "[taken]\n[absent]\ngpus = 7\n[large]\nmemory = 2GiB\n[fine]\nmemory = 16MiB\n")
     wait_for(lambda: "fine" in limits(daemon), "the one that can be made")
-    assert "is called 'taken' already" in told(daemon, "taken")
+    assert "has the name 'taken' already" in told(daemon, "taken")
     assert "7" in told(daemon, "absent")
     assert "more than GPU 0 has" in told(daemon, "large")
     assert told(daemon, "fine") is None
     shown = daemon.cli("config").stdout
-    assert f"{daemon.config}/sessions.conf:1: session" in shown or "is called 'taken' already" in shown
+    assert f"{daemon.config}/sessions.conf:1: session" in shown or "has the name 'taken' already" in shown
     daemon.cli("release", "taken")
     daemon.process.send_signal(signal.SIGHUP)
     wait_for(lambda: sessions(daemon).get("taken", {}).get("declared"), "it to be made")

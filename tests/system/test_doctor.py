@@ -51,7 +51,7 @@ def test_without_a_driver_it_says_what_to_do(daemon):
     found = findings(daemon, environment={"GPUSLICE_SIMULATED": "0"})
     expect(found["driver"], "problem", "no NVIDIA driver", "--simulated")
     expect(found["nvml"], "problem", "libnvidia-ml.so.1 does not load", "install")
-    expect(found["daemon"], "ok", "none is running")
+    expect(found["daemon"], "ok", "no daemon is running")
 
 
 # --- Programs ---------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_a_scripts_interpreter_is_what_counts(daemon, tmp_path):
         expect(findings(daemon, script)["program"], level)
     script.write_text("no program at all\n")
     expect(findings(daemon, script)["program"], "problem", "neither")
-    expect(findings(daemon, "no-such-program-anywhere")["program"], "problem", "not to be found")
+    expect(findings(daemon, "no-such-program-anywhere")["program"], "problem", "does not exist")
 
 
 def test_an_unreadable_interceptor_is_named(daemon, product, tmp_path):
@@ -224,10 +224,10 @@ def test_a_socket_that_one_may_not_use_is_named(daemon):
     expect({**found["access"], "to_do": "-"}, "problem", "no permission to use")
 
 
-def test_no_daemon_is_no_problem(daemon):
+def test_a_missing_daemon_is_not_a_problem(daemon):
     daemon.stop()
     found = findings(daemon)
-    expect(found["daemon"], "ok", "none is running")
+    expect(found["daemon"], "ok", "no daemon is running")
     expect(found["gpus"], "ok", "not known")
 
 
@@ -241,7 +241,7 @@ def test_other_daemons_are_counted(daemon):
 
 def test_another_daemon_is_named(daemon, make_daemon):
     make_daemon(daemon.gpu).start()
-    expect(findings(daemon)["other-daemons"], "warning", "other daemon", "shares of time", "system daemon")
+    expect(findings(daemon)["other-daemons"], "warning", "other daemon", "the GPUs' time", "system daemon")
 
 
 def test_another_daemon_may_be_simulated_by_its_environment(daemon, make_daemon):
@@ -252,7 +252,7 @@ def test_another_daemon_may_be_simulated_by_its_environment(daemon, make_daemon)
     expect(findings(daemon)["other-daemons"], "warning", str(other.process.pid))
 
 
-def test_a_daemon_of_another_simulated_machine_is_none_of_ours(daemon, make_daemon):
+def test_a_daemon_of_another_simulated_machine_does_not_count(daemon, make_daemon):
     make_daemon().start()
     expect(findings(daemon)["other-daemons"], "ok")
 

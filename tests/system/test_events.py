@@ -410,8 +410,8 @@ def test_a_lost_gpu_is_told(make_daemon, reap):
     daemon = make_daemon().start()
     worker_with_fault(daemon, "lost@1", reap)
     wait_for(lambda: "gpu.unhealthy" in kinds(kept(daemon)), "the daemon to notice")
-    assert next(e["message"] for e in kept(daemon) if e["kind"] == "gpu.unhealthy") == "GPU 0: NVML cannot say how it is"
-    assert "GPU 0: NVML cannot say how it is" in daemon.cli("events").stdout
+    assert next(e["message"] for e in kept(daemon) if e["kind"] == "gpu.unhealthy") == "GPU 0: NVML cannot tell the GPU's state"
+    assert "GPU 0: NVML cannot tell the GPU's state" in daemon.cli("events").stdout
     assert daemon.request("GET", "/v1/gpus")[1][0]["busy_ratio"] is None
 
 

@@ -90,7 +90,7 @@ def test_where_memory_cannot_leave_the_promise_is_refused_with_the_reason(begin,
     daemon = begin(settings).start()
     for options in (["--oversubscribe"], ["--when-full", "oversubscribe"], ["--oversubscribe", "--wait"], ["--oversubscribe", "--gpu", "0"]):
         refused = daemon.cli("create", "--memory", "256MiB", *options, check=False)
-        assert refused.returncode == 1 and f"no memory of such a session could leave GPU 0: {stays}" in refused.stderr
+        assert refused.returncode == 1 and f"memory cannot leave GPU 0: {stays}" in refused.stderr
     assert daemon.request("GET", "/v1/sessions")[1] == []
     # What a default says alone is not promised to anybody: such a session stays, and that is said once.
     daemon.config.mkdir(parents=True, exist_ok=True)
@@ -98,11 +98,11 @@ def test_where_memory_cannot_leave_the_promise_is_refused_with_the_reason(begin,
     daemon.stop()
     daemon.start()
     made = daemon.cli("create", "--name", "kept", "--memory", "256MiB")
-    assert made.stderr.count(f"stays on the card: no memory can leave GPU 0: {stays}") == 1
+    assert made.stderr.count(f"stays on the card: memory cannot leave GPU 0: {stays}") == 1
     session = daemon.session("kept")
     assert (session["oversubscribe"], session["when_full"], session["stays_why"]) == ("none", "oversubscribe", f"GPU 0: {stays}")
     assert session["idle_suspend_seconds"] is None
-    assert f"none of its memory can leave GPU 0: {stays}" in " ".join(daemon.cli("show", "kept").stdout.split())
+    assert f"its memory cannot leave GPU 0: {stays}" in " ".join(daemon.cli("show", "kept").stdout.split())
     created = [json.loads(line) for line in daemon.cli("events", "--json").stdout.splitlines()]
     assert [event["message"] for event in created if event["kind"] == "session.created"] == [
         f"created; its memory stays on the card: GPU 0: {stays}"]
@@ -207,7 +207,7 @@ def test_the_daemon_goes_on_where_nvml_hangs_for_good(begin, take, calls):
     daemon.cli("resume", "a")
     assert_good(program)
     finding = [row for row in json.loads(daemon.cli("doctor", "--json", check=False).stdout)["checks"] if row["id"] == "gpus"][0]
-    assert finding["level"] == "problem" and "sessions go on there" in finding["finding"]
+    assert finding["level"] == "problem" and "its sessions go on" in finding["finding"]
     assert "does not answer" in daemon.cli("gpus").stdout
     assert daemon.request("GET", "/readyz")[0] == 503
     daemon.stop()

@@ -65,7 +65,7 @@ def test_users_of_one_daemon_share_its_gpus_each_within_their_own_quota(shared, 
     assert [one["owner_uid"] for one in json.loads(run_as(shared, ALICE, "list", "--json").stdout)] == [ALICE]
     for words in (("show",), ("release", "--kill"), ("set", "--memory", "1MiB")):
         refused = run_as(shared, ALICE, words[0], sessions[BOB]["session_id"], *words[1:])
-        assert refused.returncode == 1 and "another user's" in refused.stderr
+        assert refused.returncode == 1 and "another user" in refused.stderr
     assert bob.code("alloc", MIB) == OK
 
 
@@ -254,7 +254,7 @@ def test_user_ids_that_were_lent_for_containers_are_one_user_more_and_ask_nothin
     def ask():
         return daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})
     status, answer = as_user(100005, ask)
-    assert status == 403 and "lends to alice" in answer["error"]["message"]
+    assert status == 403 and "is lent to alice" in answer["error"]["message"]
     assert as_user(99999, ask)[0] == as_user(165536, ask)[0] == 201
 
     def descriptors():

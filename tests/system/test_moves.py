@@ -324,7 +324,7 @@ def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
 
 def test_a_bound_on_host_memory_that_would_hold_nothing_is_refused(daemon):
     """It comes in chunks, so it would only make a later eviction fail."""
-    nothing = "would hold nothing, as it is given in pieces of at least 64MiB; expected 64MiB or more"
+    nothing = "is too little, because sessions get it in pieces of at least 64MiB; expected 64MiB or more"
     for bound in ("1", str(64 * MIB - 1)):
         for verb in (["create"], ["run"]):
             refused = daemon.cli(*verb, "--oversubscribe", "--host-memory", bound, *(["--", "true"] if verb == ["run"] else []), check=False)
@@ -377,7 +377,7 @@ def test_a_memory_cgroup_that_is_too_small_refuses_before_its_bound(daemon, star
     large = start(60, 10 * MIB, "--name", "large", "--memory", "700MiB")
     wait_for(lambda: daemon.session("large")["movable_bytes"] > 300 * MIB, "the daemon to have heard of more than fits")
     refused = daemon.cli("suspend", "large", check=False)
-    assert refused.returncode == 1 and "there is no host memory for it" in refused.stderr and "can spare" in refused.stderr
+    assert refused.returncode == 1 and "there is not enough host memory" in refused.stderr and "can spare" in refused.stderr
     wait_for(lambda: daemon.session("large")["residency"] == "resident" and daemon.session("large")["host_memory_bytes"] == 0,
              "what had left to be back")
     small = start(10, 8 * MIB, "--name", "small", "--memory", "200MiB")
@@ -457,7 +457,7 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
 
 
 @pytest.mark.long
-def test_who_is_stopped_while_it_is_to_leave_keeps_nobody_waiting_whom_others_can_help(narrow, reap):
+def test_a_process_stopped_while_it_leaves_blocks_no_session_that_others_can_help(narrow, reap):
     stopped, idle, asks = (run_movable(narrow, reap, count, 10 * MIB, "--name", name, "--oversubscribe", "--memory", "350MiB")
                            for name, count in (("stopped", 20), ("idle", 20), ("asks", 1)))
     os.kill(stopped.process.pid, signal.SIGSTOP)
@@ -710,7 +710,7 @@ def test_programs_have_room_made_for_them_unless_they_are_to_be_refused(daemon, 
     movable.end()
 
 
-def test_programs_wait_in_line_for_what_others_have_who_cannot_leave(daemon, start_puppet):
+def test_programs_wait_in_the_queue_for_memory_that_cannot_leave(daemon, start_puppet):
     """wait holds for what a program asks for as well, for as long as somebody else could end whose memory that is. Others are refused."""
     stays = start_puppet(daemon, "--name", "stays")
     assert stays.ask(f"alloc {700 * MIB}").split()[0] == "0"
@@ -859,7 +859,7 @@ def test_two_that_cannot_leave_and_do_not_fit_are_told_why(narrow, start_puppet)
     wait_for(lambda: daemon.session("a")["unmovable_bytes"] >= 240 * MIB, "the daemon to have heard of it")
     assert second.ask(f"alloc {240 * MIB}") == OUT_OF_MEMORY
     (message,) = [event["message"] for event in moved.events(daemon, daemon.session("b")) if event["kind"] == "memory.short"]
-    assert re.fullmatch(r"a program was refused 240MiB on GPU 0, where 15\d(\.\d)?MiB would be free if all others left that can; "
+    assert re.fullmatch(r"a program was refused 240MiB on GPU 0, where 15\d(\.\d)?MiB would be free if all sessions left that can; "
                         r"of others 240MiB stay \(exported to other processes\)", message), message
     assert "session.suspended" not in [kind for kind, _ in events(daemon, daemon.session("a"))]  # it would have been of no use
     second.end()
@@ -868,7 +868,7 @@ def test_two_that_cannot_leave_and_do_not_fit_are_told_why(narrow, start_puppet)
     first.end()
 
 
-def test_who_waits_for_a_session_that_host_memory_has_no_room_for_is_told(make_daemon, make_gpu, reap, start_puppet):
+def test_a_program_that_waits_for_a_session_that_host_memory_has_no_room_for_is_told(make_daemon, make_gpu, reap, start_puppet):
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=400 * MIB, **WORKS))
     daemon.config.mkdir(parents=True)
     (daemon.config / "gpuslice.conf").write_text("[daemon]\nhost-memory = 128MiB\n")
@@ -885,7 +885,7 @@ def test_who_waits_for_a_session_that_host_memory_has_no_room_for_is_told(make_d
     assert daemon.log.read_text().count("an eviction failed") <= 3
 
 
-def test_who_cannot_come_back_says_what_is_in_the_way(narrow, start_puppet):
+def test_a_session_that_cannot_come_back_says_what_is_in_the_way(narrow, start_puppet):
     """While it was away another one exported what it had."""
     daemon = narrow
     away, stays = (start_puppet(daemon, "--name", name, "--oversubscribe", "--memory", "350MiB") for name in ("away", "stays"))
@@ -893,7 +893,7 @@ def test_who_cannot_come_back_says_what_is_in_the_way(narrow, start_puppet):
     suspend(daemon, "away")
     address = hold_what_stays(stays, 300 * MIB)
     failed = daemon.cli("resume", "away", check=False)
-    assert failed.returncode == 1 and "it waits for room to come back: it lacks " in failed.stderr
+    assert failed.returncode == 1 and "it waits for room to come back: " in failed.stderr
     assert "of others 300MiB stay (exported to other processes)" in failed.stderr
     session = daemon.session("away")
     assert session["residency"] == "away" and session["waits_for"] == "room" and session["move_failure"] in failed.stderr
@@ -957,7 +957,7 @@ def test_a_session_that_is_told_two_policies_is_refused(daemon):
     assert daemon.session("a")["when_full"] == "oversubscribe"
 
 
-def test_who_waits_for_room_waits_for_the_next_daemon(daemon, start_puppet):
+def test_a_program_that_waits_for_room_waits_for_the_next_daemon(daemon, start_puppet):
     stays = start_puppet(daemon, "--name", "stays")
     assert stays.ask(f"alloc {700 * MIB}").split()[0] == "0"
     waiting = start_puppet(daemon, "--name", "waiting", "--when-full", "wait")
@@ -1131,7 +1131,7 @@ def test_one_comes_into_what_another_is_leaving(make_daemon, make_gpu, reap, cou
         movable.end()
 
 
-def test_nobody_is_refused_the_room_of_who_comes_back_at_that_moment(make_daemon, make_gpu, reap):
+def test_a_session_that_comes_back_does_not_make_another_be_refused(make_daemon, make_gpu, reap):
     """What takes more than a second and a half to come can leave again when it is there, for who asked meanwhile."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=512 * MIB, FAKECUDA_LINK_GBPS="0.15")).start()
     asks = run_movable(daemon, reap, 0, 1, "--oversubscribe", "--name", "asks", "--memory", "490MiB")
@@ -1192,13 +1192,13 @@ def test_contexts_that_stay_on_the_card_count_at_admission(make_daemon, make_gpu
     assert refused.returncode == 1 and "contexts that stay while other sessions' memory is away take 256MiB" in refused.stderr
     assert "leaves 744MiB" in refused.stderr
     refused = daemon.cli("create", "--oversubscribe", "--memory", "740MiB", check=False)
-    assert refused.returncode == 1 and "its context of 256MiB would stay" in refused.stderr and "needs 494MiB" in refused.stderr
+    assert refused.returncode == 1 and "its context of 256MiB stays" in refused.stderr and "needs 494MiB" in refused.stderr
     daemon.cli("set", "a", "--memory", "740MiB")
     daemon.cli("create", "--oversubscribe", "--memory", "740MiB")
     assert daemon.request("GET", "/v1/gpus")[1][0]["reserved_bytes"] == (256 + 740) * MIB
 
 
-def test_whoever_cannot_move_makes_others_leave(daemon, start, reap):
+def test_a_session_that_cannot_move_makes_others_leave(daemon, start, reap):
     """What is reserved for a plain session is there when it asks, whoever used it meanwhile."""
     movable = start(100, 10 * MIB, "--name", "moves", "--memory", "600MiB")
     refused = daemon.cli("create", "--memory", "600MiB", check=False)

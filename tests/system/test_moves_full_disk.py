@@ -36,7 +36,7 @@ def is_full(folder):
 def order(daemon, verb, residency):
     """It is done, and the user is told that the next daemon will not know."""
     result = daemon.cli(verb, "a", check=False)
-    assert result.returncode == 1 and "is in force, but could not be stored" in result.stderr, result
+    assert result.returncode == 1 and "is in force, but the daemon cannot store it" in result.stderr, result
     wait_for(lambda: daemon.session("a")["residency"] == residency, f"{verb} to be done")
 
 

@@ -40,7 +40,7 @@ def full(make_daemon, make_gpu):
     return daemon
 
 
-def test_who_waits_runs_when_there_is_room(full, reap):
+def test_a_waiting_program_runs_when_there_is_room(full, reap):
     program = reap(full.spawn("run", "--name", "small", "--memory", "1MiB", "--wait", "printenv", "GPUSLICE_SESSION"))
     wait_for(lambda: queued(full) == ["small"], "it to be in the line")
     session = full.session("small")
@@ -52,7 +52,7 @@ def test_who_waits_runs_when_there_is_room(full, reap):
     assert err == f"gpuslice: session {session['session_id']} waits for room, at place 1 in the queue\n"
 
 
-def test_list_and_show_tell_of_those_who_wait(full, reap):
+def test_list_and_show_show_waiting_sessions(full, reap):
     first = reap(full.spawn("create", "--name", "first", "--gpu", "0", "--memory", "512MiB", "--compute", "20%..60%", "--wait"))
     wait_for(lambda: queued(full) == ["first"], "one to be in the line")
     second = reap(full.spawn("create", "--name", "second", "--memory", "256MiB", "--wait"))
@@ -113,7 +113,7 @@ def test_no_program_begins_before_the_sessions_admission_is_stored(full, reap):
         assert program.communicate(timeout=20)[0] == "began\n"
 
 
-def test_who_waits_for_a_session_that_cannot_be_stored_is_told_so(full, reap):
+def test_a_client_learns_that_its_waiting_session_cannot_be_stored(full, reap):
     waiters = [reap(full.spawn("create", "--name", name, "--memory", "256MiB", "--wait")) for name in ("first", "second")]
     wait_for(lambda: len(queued(full)) == 2, "two to be in the line")
     with state_file(full) as state:
@@ -121,7 +121,7 @@ def test_who_waits_for_a_session_that_cannot_be_stored_is_told_so(full, reap):
         full.cli("release", "big")
         for waiter in waiters:
             assert waiter.wait(20) == 1
-            assert waiter.stderr.read().endswith("could not be stored and has ended: it is full\n")
+            assert waiter.stderr.read().endswith("cannot store the session; it has ended: it is full\n")
         state.execute("DROP TRIGGER no")
     assert full.request("GET", "/v1/sessions")[1] == []
 
@@ -200,7 +200,7 @@ def test_a_queued_session_takes_no_program_and_no_change(full, reap):
     wait_for(lambda: queued(full) == ["q"], "it to be in the line")
     for arguments in (("run", "--session", "q", "true"), ("set", "q", "--memory", "2MiB")):
         result = full.cli(*arguments, check=False)
-        assert result.returncode == 1 and "waits to be admitted" in result.stderr
+        assert result.returncode == 1 and "waits in the queue" in result.stderr
     full.cli("release", "q")
     assert queued(full) == []
 

@@ -103,7 +103,7 @@ def test_a_rule_stands_for_the_token(make_daemon, product, start):
     assert wrong.code("context", 0) == OUT_OF_MEMORY
 
 
-def test_one_that_no_rule_names_passes_and_asks_once(make_daemon, product, start, tmp_path):
+def test_a_program_that_no_rule_names_passes_and_asks_once(make_daemon, product, start, tmp_path):
     daemon = make_daemon()
     declare(daemon, rules(product, match="exe:/somewhere/else"))
     daemon.start()
@@ -145,8 +145,8 @@ def test_a_program_without_cuda_asks_nobody(make_daemon, tmp_path):
 
 
 @pytest.mark.parametrize("limits, why", [
-    ({"memory": "2GiB"}, "could not be made"),
-    ({"memory": "512MiB"}, "waits to be admitted"),
+    ({"memory": "2GiB"}, "could not make"),
+    ({"memory": "512MiB"}, "waits in the queue"),
 ])
 def test_where_its_session_is_not_there_a_named_program_gets_nothing(make_daemon, product, start, limits, why):
     daemon = make_daemon().start()
@@ -163,7 +163,7 @@ def test_where_its_session_is_not_there_a_named_program_gets_nothing(make_daemon
     assert why in errors and len(errors.splitlines()) == 1
 
 
-def test_a_daemon_that_does_not_say_is_no_reason_to_pass(make_daemon, product, start, tmp_path):
+def test_without_the_daemons_answer_no_program_passes(make_daemon, product, start, tmp_path):
     daemon = make_daemon()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
         silent.bind(str(tmp_path / "s"))
@@ -175,7 +175,7 @@ def test_a_daemon_that_does_not_say_is_no_reason_to_pass(make_daemon, product, s
         hanging_up.join()
 
 
-def test_one_that_knows_no_rules_lets_pass(make_daemon, product, start, tmp_path):
+def test_a_daemon_without_rules_lets_programs_pass(make_daemon, product, start, tmp_path):
     """A daemon of before rules: to it the session without an ID is unknown."""
     daemon = make_daemon()
     asked = []

@@ -246,7 +246,7 @@ def test_too_few_descriptors_end_the_start_and_no_session(daemon):
     result = subprocess.run([daemon.product.gpusliced, "--simulated"], env=daemon.environment(), capture_output=True,
                             text=True, timeout=60, preexec_fn=few)
     assert result.returncode == 1
-    assert "cannot be taken over: " in result.stderr and "Too many open files" in result.stderr
+    assert "cannot be restored: " in result.stderr and "Too many open files" in result.stderr
     daemon.start()
     sessions = daemon.request("GET", "/v1/sessions")[1]
     assert [len(session["processes"]) for session in sessions] == [1] * len(clients)

@@ -19,20 +19,20 @@ static const struct cli_option options[] = {
 const struct doctor_check doctor_checks[] = {
     {"driver", "the NVIDIA driver's kernel side", doctor_driver},
     {"nvml", "the NVIDIA driver's libraries", doctor_nvml},
-    {"kernel", "what the daemon needs of Linux", doctor_kernel},
+    {"kernel", "features of Linux that the daemon needs", doctor_kernel},
     {"access", "folders, sockets and group", doctor_access},
     {"daemon", "the daemon", doctor_daemon},
     {"other-daemons", "other daemons on the same GPUs", doctor_other_daemons},
     {"linger", "whether a user's daemon outlives the login", doctor_linger},
     {"gpus", "the GPUs' health", doctor_health},
-    {"machine", "in what GPUs are not like cards of their own", doctor_kind},
+    {"machine", "GPUs that are not cards of their own", doctor_kind},
     {"mig", "GPUs in MIG mode", doctor_mig},
     {"mps", "NVIDIA's multi-process service", doctor_mps},
     {"uncovered", "GPU processes outside of sessions", doctor_uncovered},
     {"functions", "functions of the driver that are newer than GPU Slice", doctor_functions},
     {"pointers", "entry points unknown to the interceptor", doctor_pointers},
     {"containers", "container runtimes", doctor_containers},
-    {"kubernetes", "who offers this node's GPUs to Kubernetes", doctor_kubernetes},
+    {"kubernetes", "how Kubernetes gets this node's GPUs", doctor_kubernetes},
     {"library", "the interceptor's file", doctor_library},
     {"program", "whether the program can be intercepted", doctor_program},
     {NULL, NULL, NULL},
@@ -42,7 +42,7 @@ const struct doctor_check doctor_checks[] = {
 static const char *const limits[] = {
     "calls through cuGetExportTable, Vulkan and OpenGL are not limited",
     "programs that load the driver with dlmopen, or a copy of it with RTLD_DEEPBIND, are not limited",
-    "a program can remove LD_PRELOAD; 'gpuslice gpus' counts programs that did as OUTSIDE",
+    "a program can remove LD_PRELOAD; 'gpuslice gpus' counts such programs as OUTSIDE",
 };
 
 void doctor_say(struct doctor_finding *finding, enum doctor_level level, const char *todo, const char *format,
@@ -119,7 +119,7 @@ static enum cli_status run_doctor(const struct cli_arguments *arguments)
         cells_print_json(all);
         json_decref(all);
     } else {
-        puts("\nWhat no check can find (share/doc/gpuslice/security.md says more):");
+        puts("\nWhat these checks cannot find (see share/doc/gpuslice/security.md):");
         for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
             printf("  %s\n", limits[i]);
         printf("\n%u problem%s, %u warning%s\n", counts[DOCTOR_PROBLEM],

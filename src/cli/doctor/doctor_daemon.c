@@ -19,12 +19,12 @@ void doctor_daemon(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_PROBLEM, "run 'systemctl start gpusliced'",
                    "the system daemon does not answer at %s", doctor->paths.control_socket);
     else if (doctor->no_daemon.status == ENOTCONN)
-        doctor_say(finding, DOCTOR_OK, "", "none is running; 'gpuslice run' starts one");
+        doctor_say(finding, DOCTOR_OK, "", "no daemon is running; 'gpuslice run' starts one");
     else if (doctor->no_daemon.status)
         doctor_say(finding, DOCTOR_PROBLEM, "", "asking it failed: %s", doctor->no_daemon.message);
     else if (strcmp(version, GPUSLICE_VERSION) != 0)
         doctor_say(finding, DOCTOR_WARNING, "restart it, its sessions stay",
-                   "it is of version %.40s, this program of %s", version, GPUSLICE_VERSION);
+                   "it has version %.40s, and this program has version %s", version, GPUSLICE_VERSION);
     else
         doctor_say(finding, DOCTOR_OK, "", "version %s answers at %s", GPUSLICE_VERSION,
                    doctor->paths.control_socket);
@@ -73,7 +73,7 @@ void doctor_access(const struct doctor *doctor, struct doctor_finding *finding)
                    "as root, run 'groupadd --system gpuslice', add users to it, and restart the daemon",
                    "the system daemon has no group for its users: only root can make sessions");
     else
-        doctor_say(finding, DOCTOR_OK, "", "%s is the daemon's alone", doctor->paths.runtime_dir);
+        doctor_say(finding, DOCTOR_OK, "", "only the daemon's user can use %s", doctor->paths.runtime_dir);
 }
 
 /* --- Other daemons --------------------------------------------------------------------------------- */
@@ -152,11 +152,11 @@ void doctor_other_daemons(const struct doctor *doctor, struct doctor_finding *fi
     }
     if (count)
         doctor_say(finding, DOCTOR_WARNING, "use one system daemon where users share GPUs",
-                   "%u other daemon%s run%s here (process %s): new sessions leave alone the memory that its "
-                   "programs hold, but shares of time count only among the sessions of one daemon",
+                   "%u other daemon%s run%s here (process %s): new sessions do not count on memory that its "
+                   "programs hold, but daemons do not share the GPUs' time by their sessions' shares",
                    count, count == 1 ? "" : "s", count == 1 ? "s" : "", pids);
     else
-        doctor_say(finding, DOCTOR_OK, "", "no other daemon is to be seen");
+        doctor_say(finding, DOCTOR_OK, "", "no other daemon runs here");
 }
 
 void doctor_linger(const struct doctor *doctor, struct doctor_finding *finding)
@@ -169,7 +169,7 @@ void doctor_linger(const struct doctor *doctor, struct doctor_finding *finding)
         doctor_say(finding, DOCTOR_OK, "", "the system daemon belongs to no login");
     else if (access(systemd, F_OK) != 0)
         doctor_say(finding, DOCTOR_OK, "",
-                   "there is no systemd here, which could end what users leave running");
+                   "systemd, which could end what users leave running, does not run here");
     else if (!user || access(linger, F_OK) != 0)
         doctor_say(finding, DOCTOR_WARNING, "run 'loginctl enable-linger'",
                    "your daemon, its sockets and its sessions go when you log out");
@@ -196,12 +196,11 @@ void doctor_health(const struct doctor *doctor, struct doctor_finding *finding)
     json_array_foreach(doctor->gpus, i, gpu)
     {
         if (!json_is_true(json_object_get(gpu, "healthy"))) {
-            doctor_say(
-                finding, DOCTOR_PROBLEM,
-                "see nvidia-smi and the kernel's log (dmesg) for Xid errors; where nvidia-smi hangs too, "
-                "restart the machine",
-                "NVML does not answer for GPU %llu: sessions go on there, by the figures it had last",
-                (unsigned long long)session_number(gpu, "index"));
+            doctor_say(finding, DOCTOR_PROBLEM,
+                       "look for Xid errors in the kernel's log (dmesg) and at nvidia-smi; if nvidia-smi "
+                       "hangs too, restart the machine",
+                       "NVML does not answer for GPU %llu: its sessions go on with NVML's last figures",
+                       (unsigned long long)session_number(gpu, "index"));
             return;
         }
     }
@@ -281,9 +280,9 @@ void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *findin
         }
     }
     if (count)
-        doctor_say(finding, DOCTOR_WARNING,
-                   "start them with 'gpuslice run'; what they hold is not counted for any session",
-                   "%u GPU process%s in no session: %s", count, count == 1 ? " is" : "es are", pids);
+        doctor_say(
+            finding, DOCTOR_WARNING, "start them with 'gpuslice run'; no session is charged for their memory",
+            "%u GPU process%s outside of all sessions: %s", count, count == 1 ? " is" : "es are", pids);
     else
         doctor_say(finding, DOCTOR_OK, "", "every GPU process is in a session");
 }
@@ -321,7 +320,7 @@ static bool has_new_functions(const json_t *process, struct doctor_finding *find
 void doctor_functions(const struct doctor *doctor, struct doctor_finding *finding)
 {
     if (!daemon_is_silent(doctor, finding) && !any_process(doctor, finding, has_new_functions))
-        doctor_say(finding, DOCTOR_OK, "", "no program in a session asked for any");
+        doctor_say(finding, DOCTOR_OK, "", "no program in a session asked for such a function");
 }
 
 static bool has_unknown_pointers(const json_t *process, struct doctor_finding *finding)
@@ -339,5 +338,5 @@ static bool has_unknown_pointers(const json_t *process, struct doctor_finding *f
 void doctor_pointers(const struct doctor *doctor, struct doctor_finding *finding)
 {
     if (!daemon_is_silent(doctor, finding) && !any_process(doctor, finding, has_unknown_pointers))
-        doctor_say(finding, DOCTOR_OK, "", "no program in a session met any");
+        doctor_say(finding, DOCTOR_OK, "", "no program in a session met such a function");
 }

@@ -202,7 +202,7 @@ void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
     }
     if (!find_in_path(name, file)) {
         doctor_say(finding, DOCTOR_PROBLEM, "give a program in PATH or a path to one",
-                   "'%.200s' is not to be found, or not executable", name);
+                   "'%.200s' does not exist or is not executable", name);
         return;
     }
     for (int i = 0; i < SCRIPTS_MAX && script_interpreter(file, interpreter); i++)
@@ -211,14 +211,14 @@ void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
     /* For a file with a capability or another user's rights the kernel sets AT_SECURE, and the loader drops
      * LD_PRELOAD. */
     if (stat(file, &status) == 0 && (status.st_mode & (S_ISUID | S_ISGID)))
-        doctor_say(finding, DOCTOR_PROBLEM, "run one that is neither",
+        doctor_say(finding, DOCTOR_PROBLEM, "run another program",
                    "%s is %s: it runs without the interceptor, unlimited", file,
                    status.st_mode & S_ISUID ? "setuid" : "setgid");
     else if (getxattr(file, "security.capability", NULL, 0) > 0)
-        doctor_say(finding, DOCTOR_PROBLEM, "run one that has none (getcap, setcap -r)",
+        doctor_say(finding, DOCTOR_PROBLEM, "run a program without them (getcap, setcap -r)",
                    "%s has file capabilities: it runs without the interceptor, unlimited", file);
     else if (!elf.is_elf)
-        doctor_say(finding, DOCTOR_PROBLEM, "give the program that is run in the end",
+        doctor_say(finding, DOCTOR_PROBLEM, "give the program that runs in the end",
                    "%s is neither an ELF program nor a script", file);
     else if (!elf.is_own_machine)
         doctor_say(finding, DOCTOR_PROBLEM, "run a 64-bit program of this machine's kind",

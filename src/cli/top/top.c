@@ -327,7 +327,7 @@ static enum cli_status show(const struct cli_arguments *arguments)
     SCREEN *screen = newterm(NULL, stdout, stdin);
     if (!screen) {
         error_set(&error, ENOTTY, NULL,
-                  "the terminal '%.40s' is not known here; set TERM, or use 'gpuslice list'",
+                  "the terminal type '%.40s' is unknown; set TERM, or use 'gpuslice list'",
                   getenv("TERM") ? getenv("TERM") : "");
         return cli_report(&error);
     }

@@ -26,8 +26,8 @@ static const struct cli_option options[] = {
     CLI_OPTION_MEMORY,
     CLI_OPTION_PROPERTIES(CLI_PROPERTIES_SLICE),
     {"hook", NULL, CLI_FLAG, offsetof(struct cli_arguments, hook),
-     "for container runtimes, which call it when they make a container with a slice; the container's state "
-     "is on stdin"},
+     "called by container runtimes when they make a container with a slice; reads the container's state from "
+     "stdin"},
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,
     CLI_OPTIONS_END,
@@ -79,8 +79,9 @@ static bool describes_slice(const struct session_wish *wish)
 static int check(const struct cli_arguments *arguments, struct error *error)
 {
     if (arguments->hook + (arguments->slice != NULL) + (arguments->operand_count > 0) != 1)
-        return error_set(error, EINVAL, NULL,
-                         "expected either sessions or --slice NAME: 'gpuslice cdi' writes one or the other");
+        return error_set(
+            error, EINVAL, NULL,
+            "'gpuslice cdi' writes sessions or a slice, not both; give sessions or --slice NAME");
     if (!arguments->slice && describes_slice(&arguments->wish))
         return error_set(
             error, EINVAL, NULL,
@@ -122,9 +123,9 @@ const struct cli_verb verb_cdi = {
     .operands_max = (unsigned)-1,
     .summary = "write sessions and slices as devices of containers",
     .text = "A device has its session's name and ID, like gpuslice.io/session=train. A specification holds "
-            "the session's token, and is of no use after the session has ended. With --slice, a device is a "
-            "size, like gpuslice.io/slice=quarter: any number of containers can name it, and each gets a "
-            "session of its own.",
+            "the session's token, and works until the session ends. With --slice, a device is a size, like "
+            "gpuslice.io/slice=quarter: any number of containers can name it, and each gets a session of its "
+            "own.",
     .examples = "  gpuslice create --name train --memory 4GiB\n"
                 "  gpuslice cdi --to /etc/cdi train\n"
                 "  podman run --device gpuslice.io/session=train IMAGE\n"

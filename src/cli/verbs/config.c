@@ -99,7 +99,7 @@ static void print_values(const json_t *values)
         table_cell_print(&row[VALUE], TABLE_PLAIN, "%s", is_set ? session_text(value, "value") : "-");
         table_cell_print(&row[FROM], *source ? TABLE_PLAIN : TABLE_DIM, "%s%s", *source ? source : "default",
                          json_is_true(json_object_get(value, "waits_for_start"))
-                             ? " (the file says something else, which counts after a restart)"
+                             ? " (the file has another value, which counts after a restart)"
                              : "");
     }
     table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
@@ -150,14 +150,14 @@ static void print_all(const json_t *answer)
     {
         const char *problem = session_text(file, "problem");
         printf("%s%s\n", session_text(file, "path"),
-               *problem                                       ? ": has a mistake and does not count"
+               *problem                                       ? ": has a mistake and is not in force"
                : json_is_true(json_object_get(file, "found")) ? ""
                                                               : ": does not exist");
         if (*problem)
             printf("  %s\n", problem);
     }
     if (!json_is_true(json_object_get(answer, "running")))
-        puts("no daemon is running: this is what the files say");
+        puts("no daemon is running; these are the settings in the files");
     if (json_array_size(json_object_get(answer, "values"))) {
         putchar('\n');
         print_values(json_object_get(answer, "values"));

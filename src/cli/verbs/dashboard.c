@@ -59,9 +59,8 @@ static int open_browser(const struct paths *paths, const char *url, struct error
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return error_set(
-            error, ENOEXEC, NULL,
-            "xdg-open, which would open the browser, does not work here; open the address above");
+        return error_set(error, ENOEXEC, NULL,
+                         "cannot open a browser: xdg-open failed; open the address above");
     return 0;
 }
 

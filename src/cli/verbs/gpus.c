@@ -120,10 +120,9 @@ static enum cli_status run_gpus(const struct cli_arguments *arguments)
 const struct cli_verb verb_gpus = {
     .name = "gpus",
     .summary = "list the GPUs, what is used of them and what sessions reserved",
-    .text = "TOTAL is what programs can have, and DRIVER what the driver keeps for itself besides. RESERVED "
-            "is what "
-            "the limits of sessions promise; USED is what the whole card holds, by whatever program; OUTSIDE "
-            "is the part of it that belongs to processes in no session of this daemon. "
+    .text = "TOTAL is the memory that programs can have, and DRIVER what the driver keeps beside it. "
+            "RESERVED is the sum of what sessions were promised; USED is the memory of the card that any "
+            "program holds; OUTSIDE is the part of it that processes outside of this daemon's sessions hold. "
             "Starts a daemon if none is running.",
     .options = options,
     .act = run_gpus,

@@ -11,14 +11,14 @@
 
 static const struct cli_option options[] = {
     {"quantum", "DURATION|auto", CLI_QUANTUM, offsetof(struct cli_arguments, quantum),
-     "the longest turn while others wait: of the GPU's time from 1ms to 1s, of its memory from 1s to 1h; "
-     "auto: fifty times what a change of turns costs, within 15 to 50 ms, and for memory so long that moving "
-     "it takes a tenth of the turn, within 1 to 60 s"},
+     "the longest turn while others wait: 1ms to 1s for the GPU's time, 1s to 1h for its memory; auto: fifty "
+     "times what a change of turns costs, within 15 to 50 ms, and for memory ten times as long as moving it "
+     "takes, within 1 to 60 s"},
     {"anti-thrash", "on|off|auto", CLI_ANTI_THRASH, offsetof(struct cli_arguments, anti_thrash),
      "sessions whose memory can leave the card take turns when their memory does not fit together (auto), "
      "always (on), or never (off: a session that needs room gets it at once)"},
     {"tunables", NULL, CLI_FLAG, offsetof(struct cli_arguments, tunables),
-     "print the numbers that the scheduler goes by instead, with where each comes from and what it is for"},
+     "print the scheduler's numbers instead, with the source and the purpose of each"},
     CLI_OPTION_JSON,
     CLI_OPTION_SIMULATED,
     CLI_OPTION_HELP,

@@ -65,7 +65,7 @@ static void print_lease(const json_t *session, bool colour)
              json_is_true(json_object_get(session, "undrainable")) ? ", undrainable" : "");
     print_fact("Lease", text, colour);
     if (json_is_true(json_object_get(session, "understates_use")))
-        print_fact("Charged", "by what NVML shows: its programs say that they use much less", colour);
+        print_fact("Charged", "as NVML shows it: its programs report much less", colour);
     print_speed(session, colour);
     print_waits(json_object_get(session, "gate_waits"), colour);
 }
@@ -77,7 +77,7 @@ static void print_staying(const json_t *session, bool colour)
     char text[SESSION_STAYS_TEXT];
     if (!*why || strcmp(session_text(session, "residency"), "resident") != 0)
         return;
-    snprintf(text, sizeof(text), "none of its memory can leave %s", why);
+    snprintf(text, sizeof(text), "its memory cannot leave %s", why);
     print_fact("Stays", text, colour);
 }
 
@@ -93,7 +93,7 @@ static void print_residency(const json_t *session, bool colour)
     cells_wait(session, wait);
     if (strcmp(session_text(session, "oversubscribe"), "none") == 0) {
         if (waits)
-            print_fact("Memory", "a program of it waits for room on the card", colour);
+            print_fact("Memory", "one of its programs waits for room on the card", colour);
         print_staying(session, colour);
         return;
     }
@@ -205,7 +205,8 @@ static void print_gpus(const json_t *session, bool colour)
     uint64_t orphaned = session_number(session, "orphan_bytes");
     char held[UNITS_BYTES_TEXT];
     if (orphaned)
-        printf("%s of it are still held for processes that have died\n", units_format_bytes(orphaned, held));
+        printf("the card still holds %s of it for processes that have died\n",
+               units_format_bytes(orphaned, held));
 }
 
 static void print_processes(const json_t *session, bool colour)
@@ -280,8 +281,8 @@ const struct cli_verb verb_show = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "show one session, its GPUs and its processes",
-    .text = "SESSION is an ID, the beginning of one that fits no other, or a name. 10s is the part of "
-            "a GPU's time that it got in the last ten seconds. DENIED counts refused allocations.",
+    .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name. 10s is the "
+            "part of a GPU's time that it got in the last ten seconds. DENIED counts refused allocations.",
     .options = options,
     .act = run_show,
 };

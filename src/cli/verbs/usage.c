@@ -112,7 +112,7 @@ static void print_table(const json_t *answer)
     table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
     table_free(&table);
     if (is_by_nvml)
-        puts("~ where no share counted, the time is NVML's figure for the session's processes");
+        puts("~ where no share was in force, the time is NVML's figure for the session's processes");
 }
 
 /* --- CSV ------------------------------------------------------------------------------------------- */
@@ -178,13 +178,11 @@ static enum cli_status run_usage(const struct cli_arguments *arguments)
 const struct cli_verb verb_usage = {
     .name = "usage",
     .summary = "say how much GPU time and memory sessions, users or GPUs used",
-    .text =
-        "The daemon keeps as many days as history-days of gpuslice.conf says (31), in minutes after the "
-        "first "
-        "day. You see your own sessions; root sees all. GiB-HOURS is memory held times how long; PEAK the "
-        "most at any moment; ACTIVE how long there was a process; WAITED how long threads waited for turns, "
-        "all together; DENIED counts refused allocations. GPU time is what the scheduler measured while "
-        "shares counted, else NVML's figure, marked ~.",
+    .text = "The daemon keeps as many days as history-days of gpuslice.conf says (31), in minutes after the "
+            "first day. You see your own sessions; root sees all. GiB-HOURS is memory held times the time "
+            "for which it was held; PEAK the most memory at any moment; ACTIVE the time with a process; "
+            "WAITED the time that all threads waited for turns; DENIED counts refused allocations. GPU time "
+            "is what the scheduler measured while shares were in force, else NVML's figure, marked ~.",
     .examples = "  gpuslice usage --since 7d --by user\n  gpuslice usage --since 1h --csv > usage.csv",
     .options = options,
     .act = run_usage,

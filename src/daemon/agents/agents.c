@@ -93,7 +93,7 @@ static int on_later(sd_event_source *source, void *userdata)
     struct agents *agents = userdata;
     while (agents->broken) {
         const struct process *process = agents->broken->process;
-        log_info("session %s: the agent of process %d could not be told of its lease", process->session->id,
+        log_info("session %s: cannot tell the agent of process %d about its lease", process->session->id,
                  (int)process->pid);
         drop(agents->broken);
     }
@@ -117,8 +117,8 @@ static int on_message(sd_event_source *source, int fd, uint32_t events, void *us
     if (result == -EAGAIN || (result == 0 && take_message(agent, &message)))
         return 0;
     if (result == 0 || result == -EPROTO)
-        log_info("session %s: the agent of process %d sent something that is not a message here",
-                 agent->process->session->id, (int)agent->process->pid);
+        log_info("session %s: the agent of process %d sent an invalid message", agent->process->session->id,
+                 (int)agent->process->pid);
     drop(agent);
     return 0;
 }
@@ -134,10 +134,10 @@ static int on_flood(sd_event_source *source, void *userdata)
     if (agent->floods < FLOODS_MAX)
         return 0;
     change_publish(session->daemon, &(struct change){CHANGE_AGENT_FLOODS, .session = session},
-                   "process %d sends more about the GPU's time than anybody needs, and is cut off",
+                   "process %d sends too many messages about the GPU's time; its connection is closed",
                    (int)agent->process->pid);
-    log_warning("session %s: the agent of process %d floods and is cut off", session->id,
-                (int)agent->process->pid);
+    log_warning("session %s: the agent of process %d sends too many messages; its connection is closed",
+                session->id, (int)agent->process->pid);
     drop(agent);
     return 0;
 }

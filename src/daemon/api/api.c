@@ -172,7 +172,7 @@ static int check_token(const struct http_request *request, struct error *error)
         return given && identity_token_matches(http_token(request), given)
                    ? 0
                    : error_set(error, EACCES, "ERR_UNAUTHORIZED",
-                               "the token is %s; expected 'Authorization: Bearer' with what is in "
+                               "the token is %s; expected 'Authorization: Bearer' with the content of "
                                "%.300s/http-token",
                                given ? "wrong" : "missing", request->daemon->paths.runtime_dir);
     if (!config->ipc_token[0] || (!given && !config->ipc_token_required))
@@ -229,7 +229,7 @@ void api_handle(struct http_request *request)
     }
     if (strcmp(request->path, "/") == 0 && request->door == HTTP_TOKEN)
         error_set(&error, ENOENT, "ERR_NOT_FOUND",
-                  "this gpusliced was built without the dashboard, as npm was missing; the API is below /v1");
+                  "this gpusliced was built without npm and has no dashboard; the API is below /v1");
     else if (is_path)
         error_set(&error, EINVAL, "ERR_METHOD_NOT_ALLOWED",
                   "%.20s is not a method of %.120s; see share/doc/gpuslice/api.md", request->method,

@@ -110,11 +110,11 @@ void api_follow_events(struct http_request *request, const char *id)
             error_set(&error, EINVAL, "ERR_BAD_REQUEST", "follow is '%.40s'; expected true or false", follow);
     if (result == 0 && count_followers(followers, request->peer.uid) >= FOLLOWERS_MAX)
         result = error_set(&error, EBUSY, "ERR_TOO_MANY",
-                           "uid %u listens to events %u times already; end one of them",
+                           "uid %u has %u connections for events already; end one of them",
                            (unsigned)request->peer.uid, FOLLOWERS_MAX);
     struct follower *follower = result == 0 ? calloc(1, sizeof(*follower)) : NULL;
     if (result == 0 && !follower)
-        result = error_set_errno(&error, ENOMEM, "cannot tell of events");
+        result = error_set_errno(&error, ENOMEM, "cannot send events");
     if (result < 0) {
         http_reply_error(request, &error);
         return;
@@ -161,12 +161,12 @@ int api_follow_start(struct daemon *daemon, struct error *error)
 {
     struct followers *followers = calloc(1, sizeof(*followers));
     if (!followers)
-        return error_set_errno(error, ENOMEM, "cannot tell of events");
+        return error_set_errno(error, ENOMEM, "cannot send events");
     int result = sd_event_add_time_relative(daemon->loop, &followers->beat, CLOCK_MONOTONIC, BEAT_USEC, 0,
                                             on_beat, followers);
     if (result < 0) {
         free(followers);
-        return error_set_errno(error, -result, "cannot tell of events");
+        return error_set_errno(error, -result, "cannot send events");
     }
     followers->daemon = daemon;
     followers->observer = (struct observer){.take = on_change, .context = followers};

@@ -57,10 +57,9 @@ int api_rate_take(struct daemon *daemon, uid_t uid, struct error *error)
     }
     uint64_t price = SECOND_USEC / rate;
     if (bucket->room_usec < price)
-        return error_set(
-            error, EBUSY, "ERR_TOO_MANY",
-            "user %u makes more than %u requests a second; expected fewer; try again in a moment",
-            (unsigned)uid, rate);
+        return error_set(error, EBUSY, "ERR_TOO_MANY",
+                         "user %u makes more than %u requests a second; try again in a moment", (unsigned)uid,
+                         rate);
     bucket->room_usec -= price;
     return 0;
 }

@@ -71,7 +71,7 @@ static int parse_gpu(const struct daemon *daemon, json_t *object, struct session
         return bad_request(error, "gpus", "an array of objects with 'gpu' and perhaps 'memory_bytes'");
     for (unsigned i = 0; i < request->limit_count; i++)
         if (request->limits[i].gpu == limit.gpu)
-            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %s is named twice; expected each once",
+            return error_set(error, EINVAL, "ERR_BAD_REQUEST", "GPU %s is named twice; name each GPU once",
                              daemon->gpus[limit.gpu].label);
     request->limits[request->limit_count++] = limit; /* each card once, so no more than there are cards */
     return 0;
@@ -258,6 +258,7 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
     }
     json_decref(document);
     if (result == 0 && !request->has_bytes)
-        return bad_request(error, "limit_bytes", "it to be there, a whole number of bytes above 0");
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "field 'limit_bytes' is missing; expected a whole number of bytes above 0");
     return result;
 }

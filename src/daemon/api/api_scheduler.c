@@ -197,7 +197,7 @@ void api_change_scheduler(struct http_request *request, const char *id)
     int result = 0;
     if (request->daemon->options.system && uid != 0)
         result = error_set(&error, EACCES, "ERR_FORBIDDEN",
-                           "how GPUs' time is shared concerns all users; only root may change it");
+                           "the setting concerns all users; only root may change it");
     else
         result = api_parse_scheduler(request->body, request->body_bytes, &wish, &error);
     if (result < 0) {
@@ -254,7 +254,7 @@ void api_show_turns(struct http_request *request, const char *id)
     double seconds = since ? strtod(since, &end) : 0;
     if (since && (end == since || *end || !(seconds >= 0 && seconds < 1e9))) {
         error_set(&error, EINVAL, "ERR_BAD_REQUEST",
-                  "since_seconds is '%.40s'; expected a 'now_seconds' of before", since);
+                  "since_seconds is '%.40s'; expected the 'now_seconds' of an earlier answer", since);
         http_reply_error(request, &error);
         return;
     }

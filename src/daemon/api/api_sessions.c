@@ -47,7 +47,7 @@ static void on_created(void *argument, int result, const char *message)
 {
     struct http_request *request = argument;
     if (result < 0) {
-        internal_error(request, "the session could not be stored and was not made", message);
+        internal_error(request, "cannot store the session; it was not made", message);
         return;
     }
     const struct session *session = find_changed(request);
@@ -104,12 +104,11 @@ static int find_waiter(const struct http_request *request, struct session_reques
     result = wanted->run_parent ? peer_parent(socket, &peer, &wanted->run_pidfd, &wanted->run_start_ticks)
                                 : peer_identity(socket, &peer, &wanted->run_pidfd, &wanted->run_start_ticks);
     wanted->run_pid = peer.pid;
-    return result == 0
-               ? 0
-               : error_set(error, -result, "ERR_BAD_REQUEST",
-                           "'run' or 'wait' is true, or 'when_full' is wait, but the process that asks "
-                           "cannot be seen from here: %s",
-                           strerror(-result));
+    return result == 0 ? 0
+                       : error_set(error, -result, "ERR_BAD_REQUEST",
+                                   "'run' or 'wait' is true, or 'when_full' is wait, but the daemon cannot "
+                                   "see the process that asks: %s",
+                                   strerror(-result));
 }
 
 void api_create_session(struct http_request *request, const char *id)
@@ -176,7 +175,7 @@ static const struct session *find_stored(struct http_request *request, int resul
 {
     if (result == 0 || session_find_id(request->daemon, request->session_id))
         return find_changed(request);
-    internal_error(request, "the session could not be stored and has ended", message);
+    internal_error(request, "cannot store the session; it has ended", message);
     return NULL;
 }
 
@@ -212,7 +211,7 @@ void api_show_session(struct http_request *request, const char *id)
     if (!position || !wait || units_parse_number(position, UINT32_MAX, &place, &cause) < 0 ||
         units_parse_number(wait, WAIT_SECONDS_MAX, &seconds, &cause) < 0) {
         error_set(&error, EINVAL, "ERR_BAD_REQUEST",
-                  "the query is wrong; expected both queue_position and wait_seconds, the latter up to %d",
+                  "the query is wrong; expected queue_position and wait_seconds, with wait_seconds up to %d",
                   WAIT_SECONDS_MAX);
         http_reply_error(request, &error);
         return;
@@ -241,7 +240,7 @@ void api_show_environment(struct http_request *request, const char *id)
     const struct session *session = find_session(request, id);
     struct error error;
     if (session && session->state == SESSION_QUEUED) {
-        error_set(&error, EBUSY, "ERR_SESSION_QUEUED", "session %s waits to be admitted, at place %u",
+        error_set(&error, EBUSY, "ERR_SESSION_QUEUED", "session %s waits in the queue, at place %u",
                   session->id, queue_position(session));
         http_reply_error(request, &error);
     } else if (session && session->state == SESSION_EXPIRED) {
@@ -258,7 +257,8 @@ static void on_changed(void *argument, int result, const char *message)
 {
     struct http_request *request = argument;
     if (result < 0) {
-        internal_error(request, "the change is in force, but could not be stored and ends with this daemon",
+        internal_error(request,
+                       "the change is in force, but the daemon cannot store it: it ends with this daemon",
                        message);
         return;
     }
@@ -271,11 +271,10 @@ static void on_changed(void *argument, int result, const char *message)
 static int check_free(const struct http_request *request, const struct session *session, struct error *error)
 {
     if (session->is_managed && request->peer.uid != 0)
-        return error_set(
-            error, EPERM, "ERR_FORBIDDEN",
-            "session '%s' was made by root for its owner's use; only root changes or releases it, as the "
-            "epilog of a job of Slurm does",
-            session->name);
+        return error_set(error, EPERM, "ERR_FORBIDDEN",
+                         "session '%s' was made by root for its owner's use; only root changes or releases "
+                         "it, as the epilog of a Slurm job does",
+                         session->name);
     return declared_check_free(session, error);
 }
 
@@ -329,11 +328,12 @@ static void on_suspended(void *argument, int result, const char *message)
     enum move_state state = moves_standing(session).state;
     bool is_under_way = state == MOVE_LEAVING || state == MOVE_COMING;
     if (result < 0)
-        internal_error(request,
-                       session->checkpoint && !is_under_way
-                           ? "the session stays where it is, as the order could not be stored"
-                           : "the order is in force, but could not be stored and ends with this daemon",
-                       message);
+        internal_error(
+            request,
+            session->checkpoint && !is_under_way
+                ? "the session stays where it is, because the daemon cannot store the order"
+                : "the order is in force, but the daemon cannot store it: it ends with this daemon",
+            message);
     else
         api_reply_session(request, is_under_way ? 202 : 200, session);
 }
@@ -366,10 +366,10 @@ void api_resume_session(struct http_request *request, const char *id)
 static void on_released(void *argument, int result, const char *message)
 {
     if (result < 0)
-        internal_error(
-            argument,
-            "the session is released, but is still in the state file and returns with the next daemon",
-            message);
+        internal_error(argument,
+                       "the session is released, but the daemon cannot remove it from the state file: it "
+                       "returns with the next daemon",
+                       message);
     else
         http_reply_json(argument, 204, NULL);
 }

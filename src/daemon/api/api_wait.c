@@ -101,7 +101,7 @@ int api_wait_start(struct daemon *daemon, struct error *error)
 {
     struct waiters *waiters = calloc(1, sizeof(*waiters));
     if (!waiters)
-        return error_set_errno(error, ENOMEM, "cannot serve those that wait");
+        return error_set_errno(error, ENOMEM, "cannot serve waiting requests");
     waiters->daemon = daemon;
     waiters->observer = (struct observer){.take = on_change, .context = waiters};
     change_observe(daemon, &waiters->observer);

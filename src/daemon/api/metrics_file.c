@@ -68,11 +68,11 @@ static void on_added(struct worker_job *job)
     struct metrics_file *file = batch->file;
     const bool failed = batch->error.status != 0;
     if (failed && !file->has_failed) {
-        log_error("the metrics are not in their file: %s", batch->error.message);
+        log_error("cannot add metrics to their file: %s", batch->error.message);
         change_publish(file->daemon, &(struct change){CHANGE_METRICS_UNWRITTEN},
-                       "the metrics are not in their file until this is mended: %s", batch->error.message);
+                       "cannot add metrics to their file until this is mended: %s", batch->error.message);
     } else if (!failed && file->has_failed) {
-        log_info("the metrics are in %s again", batch->path);
+        log_info("adding metrics to %s again", batch->path);
     }
     file->has_failed = failed;
     file->batch = NULL;
@@ -164,7 +164,7 @@ static void on_change(void *context, const struct change *change)
 {
     struct error error;
     if (change->kind == CHANGE_SETTINGS_READ && follow_settings(context, &error) < 0)
-        log_error("the metrics are not written to a file: %s", error.message);
+        log_error("no metrics are added to a file: %s", error.message);
 }
 
 int metrics_file_start(struct daemon *daemon, struct error *error)

@@ -91,7 +91,7 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
         if (!symbol) {
             free(nvml);
             return error_set(error, ENODEV, NULL,
-                             "the NVIDIA driver's libnvidia-ml.so.1 has no %s; update the driver",
+                             "the NVIDIA driver's libnvidia-ml.so.1 lacks %s; update the driver",
                              symbols[i].name);
         }
         memcpy(symbols[i].slot, &symbol, sizeof(symbol));
@@ -208,7 +208,7 @@ static void list_gpu(struct nvml *nvml, struct nvml_list_job *list, nvmlDevice_t
     if (gpu_uuid_parse(card->uuid_text, card->uuid))
         nvml->devices[list->count++] = device;
     else
-        error_set(next_failure(list), EPROTO, NULL, "NVML gives GPU %u the UUID '%s', which is none", index,
+        error_set(next_failure(list), EPROTO, NULL, "NVML gives GPU %u the invalid UUID '%s'", index,
                   card->uuid_text);
 }
 
@@ -270,7 +270,7 @@ static const char *read_processes(const char *entries, unsigned room, unsigned c
     if (count == 0)
         return NULL;
     if (!bytes)
-        return "its list of processes has a form that is not known";
+        return "its list of processes has an unknown form";
     sample->processes = calloc(count, sizeof(*sample->processes));
     for (unsigned i = 0; sample->processes && i < count; i++) {
         nvmlProcessInfo_v1_t head; /* all versions begin with these fields */

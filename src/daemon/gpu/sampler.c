@@ -110,8 +110,8 @@ static void set_healthy(struct daemon *daemon, struct gpu *gpu, bool is_healthy,
 void gpu_tell_silence(struct gpu *gpu, const char *why)
 {
     if (!gpu->is_silent)
-        log_warning("GPU %s: NVML does not tell what each process holds: %s. Sessions are charged what their "
-                    "programs ask for, and not what the driver takes beyond that",
+        log_warning("GPU %s: NVML does not tell what each process holds: %s. Sessions are charged for what "
+                    "their programs ask for, but not for what the driver takes beyond that",
                     gpu->label, why);
     gpu->is_silent = true;
 }
@@ -122,12 +122,13 @@ static void see_silence(struct gpu *gpu, const struct nvml_sample *sample)
         gpu_tell_silence(gpu, sample->no_processes);
     for (unsigned i = 0; i < sample->process_count; i++)
         if (!sample->processes[i].is_known)
-            gpu_tell_silence(gpu, "it has no figure for some");
+            gpu_tell_silence(gpu, "it has no figure for some processes");
 }
 
 static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_sample *sample)
 {
-    set_healthy(daemon, gpu, sample->ok, sample->ok ? "NVML answers again" : "NVML cannot say how it is");
+    set_healthy(daemon, gpu, sample->ok,
+                sample->ok ? "NVML answers again" : "NVML cannot tell the GPU's state");
     if (!sample->ok)
         return;
     gpu_take_figures(gpu, &sample->memory);
@@ -434,8 +435,7 @@ static int list_cards(struct daemon *daemon, struct error *error)
     if (result < 0)
         return error_set_errno(
             error, -result,
-            "NVML has not said what GPUs there are within %llu s; if nvidia-smi hangs too, "
-            "only a restart of the machine helps",
+            "NVML has not listed the GPUs within %llu s; if nvidia-smi hangs too, restart the machine",
             (unsigned long long)START_USEC / 1000000);
     return 0;
 }

@@ -177,7 +177,7 @@ static void add_line(struct audit *audit, json_t *line)
 {
     if (audit->lost &&
         gather(audit,
-               left_out_line(geteuid(), "the file could not be written as fast as lines came", audit->lost)))
+               left_out_line(geteuid(), "lines came faster than the file could be written", audit->lost)))
         audit->lost = 0;
     audit->lost += !gather(audit, line);
     if (!audit->is_writing)
@@ -190,7 +190,7 @@ static void on_written(struct worker_job *job)
     struct audit *audit = batch->audit;
     const bool failed = batch->error.status != 0;
     if (failed && !audit->has_failed)
-        log_error("the audit file cannot be written: %s", batch->error.message);
+        log_error("cannot write the audit file: %s", batch->error.message);
     audit->has_failed = failed;
     audit->is_writing = false;
     free_batch(batch);
@@ -283,7 +283,7 @@ int audit_start(struct daemon *daemon, struct error *error)
         return result;
     struct audit *audit = calloc(1, sizeof(*audit));
     if (!audit)
-        return error_set_errno(error, ENOMEM, "cannot keep an audit file");
+        return error_set_errno(error, ENOMEM, "cannot write an audit file");
     audit->daemon = daemon;
     strcpy(audit->path, path);
     LIST_INIT(&audit->causers);

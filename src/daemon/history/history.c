@@ -370,7 +370,7 @@ int history_ask(struct daemon *daemon, enum history_question question, struct hi
     struct history *history = daemon->history;
     if (!history)
         return error_set(error, ENOENT, "ERR_NOT_FOUND",
-                         "no history is kept; 'history-days' of gpuslice.conf says how long one is");
+                         "the daemon keeps no history; set 'history-days' in gpuslice.conf");
     struct history_job *job = make_job(history);
     if (!job)
         return error_set_errno(error, ENOMEM, "cannot read the history");
@@ -402,7 +402,7 @@ int history_start(struct daemon *daemon, struct error *error)
     snprintf(path, sizeof(path), "%s/history.db", daemon->paths.state_dir);
     struct error why;
     if (history_file_open(path, &history->file, &history->lines.next_series, &why) < 0) {
-        log_error("no history is kept: %s", why.message);
+        log_error("the daemon keeps no history: %s", why.message);
         free(history);
         return 0;
     }

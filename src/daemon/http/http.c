@@ -105,7 +105,7 @@ static void handle_whole(struct http_request *request)
 {
     struct error error;
     if (request->daemon->http->is_stopping) {
-        error_set(&error, ESHUTDOWN, "ERR_INTERNAL", "the daemon ends; ask the next one again");
+        error_set(&error, ESHUTDOWN, "ERR_INTERNAL", "the daemon is ending; ask the next daemon again");
         http_reply_error(request, &error);
         return;
     }
@@ -270,7 +270,7 @@ static int check_user(struct daemon *daemon, uid_t uid, struct error *error)
     char user[LENT_UIDS_NAME];
     if (lent_uids_find(daemon, uid, user))
         return error_set(error, EACCES, "ERR_FORBIDDEN",
-                         "uid %u is one that /etc/subuid lends to %s, for containers; ask as that user",
+                         "uid %u is lent to %s by /etc/subuid, for containers; ask as that user",
                          (unsigned)uid, user);
     return user_check(daemon, uid, USER_REQUEST, error);
 }
@@ -284,7 +284,7 @@ static void on_enter(void *context, int fd)
     if (result == 0)
         result = check_user(server->daemon, server->entering.uid, &error);
     else
-        error_set_errno(&error, -result, "cannot see who connects");
+        error_set_errno(&error, -result, "cannot find out which process connects");
     if (result < 0) {
         turn_away(server, fd, &error);
         return;

@@ -50,11 +50,10 @@ int http_tcp_listen(const char *setting, const char *address, bool loopback_only
         return result;
     if (loopback_only && !is_loopback(found->ai_addr)) {
         freeaddrinfo(found);
-        return error_set(
-            error, EINVAL, NULL,
-            "%s '%.100s' can be reached from other machines; expected an address of this one alone, "
-            "like 127.0.0.1:8080",
-            setting, address);
+        return error_set(error, EINVAL, NULL,
+                         "%s '%.100s' can be reached from other machines; expected an address of this "
+                         "machine alone, like 127.0.0.1:8080",
+                         setting, address);
     }
     cleanup_close int fd =
         socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, found->ai_protocol);

@@ -19,14 +19,14 @@ struct place {
 static int take_socket(const struct place *place, int fd, struct error *error)
 {
     if (*place->fd >= 0)
-        return error_set(error, EINVAL, NULL,
-                         "the service manager passed two sockets named '%s'; expected one; check the units "
-                         "with FileDescriptorName=%s",
-                         place->name, place->name);
+        return error_set(
+            error, EINVAL, NULL,
+            "the service manager passed two sockets named '%s'; check the units with FileDescriptorName=%s",
+            place->name, place->name);
     if (sd_is_socket_unix(fd, place->type, 1, place->path, 0) <= 0)
         return error_set(error, EINVAL, NULL,
-                         "the socket '%s' that the service manager passed is another one; expected "
-                         "%s=%s in the unit with FileDescriptorName=%s",
+                         "the service manager passed another socket named '%s'; expected %s=%s in the unit "
+                         "with FileDescriptorName=%s",
                          place->name, place->directive, place->path, place->name);
     /* systemd passes blocking sockets; a client that gives up before accept() would stop the loop. */
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)

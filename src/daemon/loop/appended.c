@@ -23,8 +23,7 @@ int appended_open(const char *path, off_t *bytes, struct error *error)
     if ((fd < 0 && errno != ELOOP && errno != ENXIO) || (fd >= 0 && fstat(fd, &status) < 0))
         return error_set_errno(error, errno, "cannot open %s", path);
     if (fd < 0 || !is_ours(&status))
-        return error_set(error, EPERM, NULL,
-                         "%s is not a plain file of uid %u with one name; expected such a file, or none",
+        return error_set(error, EPERM, NULL, "%s is not a plain file of uid %u with a single name; remove it",
                          path, (unsigned)geteuid());
     *bytes = status.st_size;
     return steal_fd(&fd);

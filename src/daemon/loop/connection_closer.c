@@ -145,8 +145,8 @@ static void leave_behind(struct closer *closer)
     LIST_INSERT_HEAD(&closer->left_behind, stuck, next);
     closer->active = NULL;
     unsigned count = held_up_by(closer, stuck->uid);
-    log_warning("a descriptor that uid %u sent along with a message does not close; %u of at most %u "
-                "helper threads wait for such ones, and others go on%s",
+    log_warning("a descriptor that uid %u sent along with a message does not close; %u of at most %u helper "
+                "threads wait for such descriptors, and others go on%s",
                 (unsigned)stuck->uid, count, CLOSER_HELD_UP_MAX,
                 count < CLOSER_HELD_UP_MAX ? "" : "; that user's connections stay open from now on");
 }
@@ -162,7 +162,7 @@ static bool look_after_helpers(struct closer *closer)
     bool goes_on = !STAILQ_EMPTY(&closer->waiting) || (closer->active && closer->active->since_ns);
     pthread_mutex_unlock(&closer->lock);
     if (result != 0)
-        log_error("connections are not closed for lack of a helper thread: %s", strerror(result));
+        log_error("cannot close connections without a helper thread: %s", strerror(result));
     return goes_on;
 }
 

@@ -39,7 +39,7 @@ static bool is_left_over(int lock_fd)
 static int busy(struct error *error, int lock_fd, const char *path)
 {
     return error_set(error, EBUSY, NULL,
-                     "gpusliced already runs in %s as process %d; use that one, or end it", path,
+                     "gpusliced already runs in %s as process %d; use that daemon, or end it", path,
                      (int)last_holder(lock_fd));
 }
 

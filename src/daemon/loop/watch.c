@@ -42,14 +42,14 @@ static void report_long_callback(struct daemon *daemon, uint64_t held, const str
 {
     double held_ms = (double)held / 1000;
     double computed_ms = (double)(after->computed_usec - before->computed_usec) / 1000;
-    log_warning("one callback held the loop for %.1f ms, and computed for %.1f of them (%.1f in the kernel; "
-                "%ld page faults)",
+    log_warning("a callback held the loop for %.1f ms, and computed for %.1f ms of them (%.1f ms in the "
+                "kernel; %ld page faults)",
                 held_ms, computed_ms, (double)(after->kernel_usec - before->kernel_usec) / 1000,
                 after->faults - before->faults);
     if (held < EVENT_USEC)
         return;
     change_publish(daemon, &(struct change){CHANGE_LOOP_HELD, .seconds = (double)held / 1e6},
-                   "one callback held the daemon's loop for %.1f ms, and computed for %.1f of them", held_ms,
+                   "a callback held the daemon's loop for %.1f ms, and computed for %.1f ms of them", held_ms,
                    computed_ms);
 }
 

@@ -135,7 +135,7 @@ static enum outcome refuse(struct connection *connection, const struct refusal *
     wire_send(connection->fd, &answer, NULL, 0);
     if (!refusal->is_quiet) {
         connection->attach->daemon->refused_attaches++;
-        log_info("process %d of uid %u was refused: %s", (int)connection->peer.pid,
+        log_info("refused process %d of uid %u: %s", (int)connection->peer.pid,
                  (unsigned)connection->peer.uid, refusal->message);
     }
     return HANG_UP;
@@ -329,7 +329,7 @@ static enum outcome take_message(struct connection *connection, const struct wir
     for (size_t i = 0; i < sizeof(messages) / sizeof(messages[0]); i++)
         if (messages[i].type == message->header.type && messages[i].is_attached == !!connection->process)
             return messages[i].take(connection, message);
-    log_info("process %d of uid %u sent something that is not a message here", (int)connection->peer.pid,
+    log_info("process %d of uid %u sent an invalid message", (int)connection->peer.pid,
              (unsigned)connection->peer.uid);
     return HANG_UP;
 }
@@ -342,7 +342,7 @@ static bool hear(struct connection *connection)
     if (result == -EAGAIN)
         return false;
     if (result == -EPROTO)
-        log_info("process %d of uid %u sent something that is not a message here", (int)connection->peer.pid,
+        log_info("process %d of uid %u sent an invalid message", (int)connection->peer.pid,
                  (unsigned)connection->peer.uid);
     if (result < 0 || take_message(connection, &message) == HANG_UP)
         hang_up(connection);

@@ -228,7 +228,7 @@ static void end_probe(struct daemon *daemon, struct probe *probe)
         kill(probe->pid, SIGKILL);
         if (!ends_within(probe->pid, KILLED_USEC))
             log_warning(
-                "process %d, which made a context on a GPU to see what one costs, does not die of SIGKILL",
+                "process %d, which made a context on a GPU to measure its cost, does not die of SIGKILL",
                 (int)probe->pid);
     }
     close(probe->from);
@@ -299,8 +299,8 @@ static void learn_cost(struct daemon *daemon, struct probe *probe)
         struct seen after = look_at_gpu(daemon, probe->gpu, 0);
         if (!after.ok || after.device_bytes != probe->before_bytes)
             return; /* something else changed it */
-        log_info("NVML has no figure for a process on GPU %s; what a context costs is what the whole GPU's "
-                 "rose by",
+        log_info("NVML has no figure for a process on GPU %s; the daemon takes the rise of the whole GPU's "
+                 "figure as the cost of a context",
                  card->label);
     }
     context_cost_replace(daemon, probe->gpu, is_listed ? seen.process_bytes : risen);
@@ -327,7 +327,7 @@ int context_probe_start(struct daemon *daemon, struct error *error)
         if (result == 0)
             count++;
         else
-            log_warning("what a context on GPU %s costs is not known before a program has one: %s",
+            log_warning("the cost of a context on GPU %s is unknown until a program has a context: %s",
                         gpu->label, strerror(result));
     }
     await_contexts(probes, count);

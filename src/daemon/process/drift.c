@@ -73,12 +73,12 @@ int drift_start(struct daemon *daemon, struct error *error)
 {
     struct drift *drift = daemon->drift = calloc(1, sizeof(*drift));
     if (!drift)
-        return error_set_errno(error, ENOMEM, "cannot watch what cards show as used");
+        return error_set_errno(error, ENOMEM, "cannot watch the cards' used memory");
     drift->observer = (struct observer){.take = on_change, .context = daemon};
     change_observe(daemon, &drift->observer);
     int result = sd_event_add_time_relative(daemon->loop, &drift->timer, CLOCK_MONOTONIC, GLANCE_USEC, 10000,
                                             on_timer, daemon);
-    return result < 0 ? error_set_errno(error, -result, "cannot watch what cards show as used") : 0;
+    return result < 0 ? error_set_errno(error, -result, "cannot watch the cards' used memory") : 0;
 }
 
 void drift_stop(struct daemon *daemon)

@@ -70,7 +70,7 @@ static int agree_on_version(struct entry *entry, uint16_t *version)
     if (!entry->version || !entry->request->layout_is_known)
         return refuse(
             entry, WIRE_REFUSED_VERSION,
-            "the program's libgpuslice.so and gpusliced %s have no version in common; install both anew",
+            "the program's libgpuslice.so and gpusliced %s have no version in common; install both again",
             GPUSLICE_VERSION);
     return 0;
 }
@@ -88,7 +88,7 @@ static int find_by_rule(struct entry *entry)
     }
     if (!session)
         return refuse(entry, WIRE_REFUSED_RULE,
-                      "sessions.conf puts this process into session '%s', which could not be made; "
+                      "sessions.conf puts this process into session '%s', which the daemon could not make; "
                       "'gpuslice config' says why",
                       rule->name);
     entry->session_id = session->id;
@@ -116,7 +116,7 @@ static int check_rights(struct entry *entry, const struct session *session)
     bool is_admitted =
         entry->is_by_rule || ((!is_owner || !has_token) && is_admitted_by_rule(entry, session));
     if (!is_owner && !is_admitted && !is_in_container)
-        return refuse(entry, WIRE_REFUSED_NOT_OWNER, "session %s is another user's", session->id);
+        return refuse(entry, WIRE_REFUSED_NOT_OWNER, "session %s belongs to another user", session->id);
     bool needs_token = entry->daemon->config.daemon.ipc_token_required || (is_in_container && !is_owner);
     if ((has_token || (needs_token && !is_admitted)) && !identity_token_matches(session->token, token))
         return refuse(entry, WIRE_REFUSED_TOKEN,
@@ -135,8 +135,8 @@ static int check_state(struct entry *entry, struct session *session)
     if (session->release && !is_attached)
         return refuse(entry, no_session(entry), "session %s is being released; create another", session->id);
     if (session->state == SESSION_QUEUED && !is_attached)
-        return refuse(entry, no_session(entry),
-                      "session %s waits to be admitted; try again when it is active", session->id);
+        return refuse(entry, no_session(entry), "session %s waits in the queue; try again when it is active",
+                      session->id);
     if (session->state == SESSION_EXPIRED && !is_attached)
         return refuse(entry, no_session(entry), "session %s has expired; create another", session->id);
     if (session_is_broken(session))
@@ -253,7 +253,7 @@ static int name_session(struct entry *entry)
     if (own[0] && *entry->session_id && strcmp(entry->session_id, own) != 0 &&
         strcmp(entry->session_id, OWN_SOCKETS_SESSION) != 0)
         return refuse(entry, WIRE_REFUSED_NOT_OWNER,
-                      "this socket is of session %s alone; set GPUSLICE_SESSION to it", own);
+                      "this socket serves session %s alone; set GPUSLICE_SESSION to that session", own);
     if (own[0])
         entry->session_id = own;
     return *entry->session_id ? 0 : find_by_rule(entry);
@@ -308,7 +308,7 @@ int enter_as_agent(struct daemon *daemon, const struct enter_request *request, u
         result = refuse(&entry, WIRE_REFUSED_NO_SESSION, "the process has no such slot in session %s",
                         entry.session->id);
     else if (result == 0 && entry.version < WIRE_VERSION_AGENT)
-        result = refuse(&entry, WIRE_REFUSED_VERSION, "agents speak version %d of the wire and later",
+        result = refuse(&entry, WIRE_REFUSED_VERSION, "an agent needs version %d of the wire or later",
                         WIRE_VERSION_AGENT);
     if (entry.pidfd >= 0)
         close(entry.pidfd);

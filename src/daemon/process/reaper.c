@@ -307,7 +307,7 @@ int reaper_start(struct daemon *daemon, struct error *error)
 {
     struct survey *survey = calloc(1, sizeof(*survey));
     if (!survey)
-        return error_set_errno(error, ENOMEM, "cannot look at processes now and then");
+        return error_set_errno(error, ENOMEM, "cannot check processes at intervals");
     survey->daemon = daemon;
     int result = worker_start(&survey->worker, daemon->loop, "gpusliced-maps", look_in_maps, NULL, error);
     if (result < 0) {
@@ -317,7 +317,7 @@ int reaper_start(struct daemon *daemon, struct error *error)
     daemon->survey = survey;
     result = sd_event_add_time_relative(daemon->loop, &survey->timer, CLOCK_MONOTONIC,
                                         daemon->config.daemon.recovery_usec, 0, on_survey, survey);
-    return result < 0 ? error_set_errno(error, -result, "cannot look at processes now and then") : 0;
+    return result < 0 ? error_set_errno(error, -result, "cannot check processes at intervals") : 0;
 }
 
 void reaper_stop(struct daemon *daemon)

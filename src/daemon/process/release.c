@@ -106,7 +106,8 @@ void release_end_processes(struct session *session, const char *why)
     if (!session->processes || session->release)
         return;
     if (start_release(session, NULL, NULL, &error) < 0) {
-        log_error("session %s: %s, and its processes run on: %s", session->id, why, error.message);
+        log_error("session %s: %s, but the daemon cannot end its processes: %s", session->id, why,
+                  error.message);
         return;
     }
     const char *plural = session->process_count == 1 ? "" : "es";
@@ -148,7 +149,7 @@ static void on_change(void *context, const struct change *change)
         answer(release, NULL);
     if (change->kind != CHANGE_SESSION_GONE)
         return;
-    busy(change->session, "the daemon stops; ask the next one again", &error);
+    busy(change->session, "the daemon is ending; ask the next daemon again", &error);
     answer(release, &error);
     sd_event_source_disable_unref(release->timer);
     free(release);

@@ -211,7 +211,7 @@ static int make_chunk(struct arena_job *job)
     uint64_t room_bytes = room_bytes_now(sysfs, job->is_ahead);
     if (room_bytes < job->all_bytes) {
         snprintf(job->why, sizeof(job->why),
-                 "there is no host memory for it: %s more are needed, and the machine or the daemon's cgroup "
+                 "there is not enough host memory: it needs %s more, and the machine or the daemon's cgroup "
                  "can spare %s",
                  units_format_bytes(job->all_bytes, wanted), units_format_bytes(room_bytes, room));
         return -ENOMEM;
@@ -219,7 +219,7 @@ static int make_chunk(struct arena_job *job)
     int fd = chunk_make(job->bytes, sysfs, pci_numa_node(sysfs, job->pci_address),
                         job->is_ahead ? 1 : CHUNK_THREADS_MOST);
     if (fd < 0)
-        snprintf(job->why, sizeof(job->why), "host memory for it cannot be made: %s", strerror(-fd));
+        snprintf(job->why, sizeof(job->why), "cannot make host memory: %s", strerror(-fd));
     return fd;
 }
 
@@ -364,6 +364,6 @@ int arena_start(struct daemon *daemon, struct error *error)
 void arena_stop(struct daemon *daemon)
 {
     if (!worker_stop(daemon->arena, STOP_SECONDS))
-        log_warning("host memory for evicted GPU memory was still being made");
+        log_warning("the daemon was still making host memory for evicted GPU memory");
     daemon->arena = NULL;
 }

@@ -42,7 +42,8 @@ static int make_file(void)
  * preference goes over to any other node when its own is full, so where others are no place for the chunk it is bound. */
 static void choose_nodes(void *pages, uint64_t bytes, const char *sysfs, int numa_node)
 {
-    _Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "the kernel's words are as long as ours");
+    _Static_assert(sizeof(unsigned long) == sizeof(uint64_t),
+                   "the kernel's words are as long as GPU Slice's");
     struct host_nodes nodes;
     host_nodes_read(sysfs, &nodes);
     bool is_near = numa_node >= 0 && numa_node < (int)HOST_NODES_MAX;
@@ -166,10 +167,9 @@ bool chunk_is_unused(int own_fd)
         return true;
     if (errno != EAGAIN && !said) {
         said = true;
-        log_warning(
-            "the kernel does not tell who has host memory that was given out (%s): it counts until its "
-            "process ends; set fs.leases-enable = 1",
-            strerror(errno));
+        log_warning("the kernel does not tell which process still has host memory (%s): the memory counts "
+                    "until its process ends; set fs.leases-enable = 1",
+                    strerror(errno));
     }
     return false;
 }

@@ -30,7 +30,8 @@ static void look_for_silence(struct process *process, uint64_t now)
         return;
     move->silence_told = true;
     snprintf(session->move->failure, sizeof(session->move->failure),
-             "process %d does not answer: it is stopped, or its driver hangs; it moves as soon as it goes on",
+             "process %d does not answer: it is stopped, or its driver hangs; its memory moves as soon as it "
+             "answers",
              (int)process->pid);
     log_warning("session %s: %s", session->id, session->move->failure);
     change_publish(session->daemon,

@@ -91,8 +91,7 @@ static void listen_to(struct checkpoint_job *job, pid_t program, int from)
         if (now >= end_usec || poll(&wanted, 1, (int)((end_usec - now) / 1000) + 1) == 0) {
             kill(program, SIGKILL);
             length = 0;
-            snprintf(job->why, sizeof(job->why), "the driver does not come to an end with process %d",
-                     (int)job->pid);
+            snprintf(job->why, sizeof(job->why), "the driver does not finish with process %d", (int)job->pid);
             return;
         }
         ssize_t got = read(from, job->why + length, sizeof(job->why) - 1 - length);
@@ -147,7 +146,7 @@ static void run(struct checkpoint_job *job)
             close(ends[0]);
     }
     if (result != 0) {
-        snprintf(job->why, sizeof(job->why), "no program can be started for it: %s", strerror(result));
+        snprintf(job->why, sizeof(job->why), "cannot start a program for it: %s", strerror(result));
         return;
     }
     listen_to(job, program, ends[0]);
@@ -156,7 +155,7 @@ static void run(struct checkpoint_job *job)
         continue;
     job->is_done = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!job->is_done && !job->why[0])
-        snprintf(job->why, sizeof(job->why), "the program that has the driver do it failed");
+        snprintf(job->why, sizeof(job->why), "the program that calls the driver for it failed");
 }
 
 static void run_jobs(struct worker_job *first, void *context)
@@ -452,7 +451,7 @@ int moves_checkpoint_resume(struct session *session, struct error *error)
         return order(session, false, error);
     return session->is_checkpointing
                ? 0
-               : refuse(session, error, "it is on the card, as nobody has suspended it");
+               : refuse(session, error, "it is on the card, because nobody has suspended it");
 }
 
 int moves_go_on(struct daemon *daemon, struct error *error)
@@ -483,6 +482,6 @@ void moves_checkpoint_forget(struct session *session)
 void moves_checkpoint_stop(struct daemon *daemon)
 {
     if (daemon->checkpoints && !worker_stop(daemon->checkpoints, STOP_SECONDS))
-        log_warning("a process was still being taken off the card, or brought back");
+        log_warning("the driver was still taking a process off the card or bringing it back");
     daemon->checkpoints = NULL;
 }

@@ -140,7 +140,7 @@ static void send_chunk(struct process *process, int fd, uint64_t bytes)
     struct wire_message message = {.header.type = WIRE_ARENA, .arena.bytes = bytes};
     struct held_chunk *chunk = moves_keep_chunk(process, fd, bytes);
     if (!chunk) {
-        lack(process, bytes, "the daemon has no descriptor or no memory left for host memory");
+        lack(process, bytes, "the daemon has no descriptor or memory left to make host memory");
         return;
     }
     if (!agents_send(process, &message, fd)) {

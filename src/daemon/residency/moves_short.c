@@ -86,8 +86,8 @@ static void describe(const struct session *session, const struct moves_lack *lac
     units_format_stays(parts, list_obstacles(&obstacles, parts), stays, sizeof(stays));
     snprintf(text, LACK_TEXT, "%s on GPU %s, where %s %s%s%s", units_format_bytes(lack->wanted_bytes, wanted),
              session->daemon->gpus[lack->gpu].label, units_format_bytes(lack->room_bytes, room),
-             lack->others_leave ? "would be free if all others left that can"
-                                : "are free, and others are not to leave for it (--when-full refuse)",
+             lack->others_leave ? "would be free if all sessions left that can"
+                                : "are free, and --when-full refuse keeps others on the card",
              lack->others_leave && *stays ? "; of others " : "", lack->others_leave ? stays : "");
 }
 
@@ -95,7 +95,7 @@ void moves_tell_refused(struct session *session, const struct moves_lack *lack)
 {
     char text[LACK_TEXT];
     describe(session, lack, text);
-    log_info("session %s: a program is refused %s", session->id, text);
+    log_info("session %s: refused a program %s", session->id, text);
     change_publish(session->daemon, &(struct change){CHANGE_MEMORY_SHORT, .session = session},
                    "a program was refused %s", text);
 }
@@ -108,7 +108,7 @@ void moves_tell_short(struct session *session, const struct moves_lack *lack)
         return;
     move->is_short = true;
     describe(session, lack, text);
-    snprintf(move->failure, sizeof(move->failure), "it waits for room to come back: it lacks %s", text);
+    snprintf(move->failure, sizeof(move->failure), "it waits for room to come back: %s are missing", text);
     log_warning("session %s: %s", session->id, move->failure);
     change_publish(session->daemon, &(struct change){CHANGE_MOVE_FAILED, .session = session}, "%s",
                    move->failure);

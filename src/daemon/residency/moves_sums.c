@@ -249,7 +249,7 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
     if (session->properties.host_memory_bytes && own + bytes > session->properties.host_memory_bytes)
         return error_set(
             error, EBUSY, "ERR_HOST_MEMORY",
-            "session %s would need %s of host memory, and may have %s; give it more with 'gpuslice set %s "
+            "session %s needs %s of host memory, and may have %s; give it more with 'gpuslice set %s "
             "--host-memory SIZE'",
             session->id, units_format_bytes(own + bytes, needed),
             units_format_bytes(session->properties.host_memory_bytes, bound), session->id);

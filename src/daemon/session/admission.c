@@ -98,10 +98,9 @@ static int check_context(const struct admission_gpu *gpu, struct error *error)
     if (!error)
         return -EBUSY;
     return error_set(error, EBUSY, "ERR_ADMISSION",
-                     "one more session does not fit on GPU %s: its context of %s would stay there while its "
-                     "memory is away, and the "
-                     "largest of the others needs %s of the %s, beside contexts of %s; release a session, or "
-                     "lower its limit",
+                     "another session does not fit on GPU %s: its context of %s stays there while its memory "
+                     "is away, and the largest of the others needs %s of the %s, beside contexts of %s; "
+                     "release a session, or lower its limit",
                      gpu->label, units_format_bytes(gpu->context_bytes, context),
                      units_format_bytes(gpu->movable_bytes, largest),
                      units_format_bytes(gpu->total_bytes, total),
@@ -119,9 +118,8 @@ static int check_share(const struct admission_gpu *gpu, uint32_t wanted, struct 
     if (!error)
         return -EBUSY;
     return error_set(error, EBUSY, "ERR_ADMISSION",
-                     "a minimum of %s of GPU %s's time is more than is left: %s is promised to other "
-                     "sessions, which leaves "
-                     "%s; ask for less, for a minimum of 0%%, or release a session",
+                     "the minimum of %s of GPU %s's time is more than is left: other sessions were promised "
+                     "%s, which leaves %s; ask for less, for a minimum of 0%%, or release a session",
                      units_format_share((struct share){wanted, wanted}, wanted_text), gpu->label,
                      units_format_share((struct share){promised, promised}, promised_text),
                      units_format_share((struct share){left, left}, left_text));

@@ -142,7 +142,8 @@ static int check_asker(struct daemon *daemon, const struct session_request *requ
 {
     if (request->owner == UID_OVERFLOW)
         return error_set(error, EACCES, "ERR_FORBIDDEN",
-                         "uid %d stands for users unknown here and can own nothing", UID_OVERFLOW);
+                         "uid %d stands for users that this machine does not know, and cannot own sessions",
+                         UID_OVERFLOW);
     int result = request->name ? session_check_name(daemon, request->owner, request->is_managed,
                                                     request->name, NULL, error)
                                : 0;
@@ -156,8 +157,8 @@ static int check_moves(const struct session_request *request, enum ledger_engine
 {
     if (request->properties.may_pass_card && engine != LEDGER_ENGINE_MANAGED)
         return error_set(error, EINVAL, "ERR_BAD_REQUEST",
-                         "only memory that the driver pages can be more than the card has; expected "
-                         "--oversubscribe=managed with --single-oversubscribe");
+                         "--single-oversubscribe needs memory that the driver pages; add "
+                         "--oversubscribe=managed");
     if (engine == LEDGER_ENGINE_MANAGED && property_is_given(&request->properties, PROPERTY_HOST_MEMORY))
         return error_set(
             error, EBUSY, "ERR_NOT_MOVABLE",
@@ -198,8 +199,7 @@ static int check_gpus_let_go(const struct daemon *daemon, struct session_request
     if (!request->is_engine_default || property_is_given(&request->properties, PROPERTY_HOST_MEMORY) ||
         property_is_given(&request->properties, PROPERTY_IDLE_SUSPEND))
         return error_set(error, EBUSY, "ERR_NOT_MOVABLE",
-                         "no memory of such a session could leave GPU %s: %s; make the session without "
-                         "--oversubscribe",
+                         "memory cannot leave GPU %s: %s; make the session without --oversubscribe",
                          keeper->label, gpu_why_stays(keeper, request->properties.engine));
     request->properties.engine = LEDGER_ENGINE_PLAIN;
     request->properties.host_memory_bytes = request->properties.idle_suspend_seconds = 0;
@@ -239,7 +239,7 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
         return result;
     }
     log_info("session %s '%s' created by uid %u%s", session->id, session->name, (unsigned)session->owner,
-             admission.waits ? ", and waits to be admitted" : "");
+             admission.waits ? ", and waits in the queue" : "");
     char stays[SESSION_STAYS_TEXT];
     bool is_kept = !session_can_move(session) && session->properties.when_full == WHEN_FULL_OVERSUBSCRIBE &&
                    session_shown_stays(session, stays);
@@ -248,7 +248,7 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     change_publish(daemon,
                    &(struct change){admission.waits ? CHANGE_SESSION_QUEUED : CHANGE_SESSION_CREATED,
                                     .session = session},
-                   "%s%s%s", admission.waits ? "waits to be admitted" : "created",
+                   "%s%s%s", admission.waits ? "waits in the queue" : "created",
                    is_kept ? "; its memory stays on the card: " : "", is_kept ? stays : "");
     *session_out = session;
     return 0;
@@ -329,7 +329,7 @@ static char *describe_change(const struct session *session, const struct allotme
     if (strcmp(session->name, name_before) != 0)
         fprintf(words, ", name '%s' to '%s'", name_before, session->name);
     if (property_is_given(&request->properties, PROPERTY_TTL))
-        fprintf(words, ", %s", session->expires_at_ms ? "its time begins anew" : "it never expires");
+        fprintf(words, ", %s", session->expires_at_ms ? "its time starts again" : "it never expires");
     describe_properties(words, session, request);
     fclose(words);
     return text;
@@ -341,7 +341,7 @@ int admit_change(struct session *session, const struct session_request *request,
     struct admission admission;
     if (session->state == SESSION_QUEUED)
         return error_set(error, EBUSY, "ERR_SESSION_QUEUED",
-                         "session %s waits to be admitted and cannot be changed; release it and make another",
+                         "session %s waits in the queue and cannot be changed; release it and create another",
                          session->id);
     if (session->state == SESSION_EXPIRED)
         return error_set(error, EBUSY, "ERR_SESSION_EXPIRED",
@@ -375,6 +375,6 @@ int admit_change(struct session *session, const struct session_request *request,
     policy_publish(session);
     cleanup_free char *what = describe_change(session, &before, name_before, request);
     change_publish(daemon, &(struct change){CHANGE_SESSION_CHANGED, .session = session}, "%s",
-                   what && *what ? what + strlen(", ") : "nothing is other than it was");
+                   what && *what ? what + strlen(", ") : "nothing has changed");
     return 0;
 }

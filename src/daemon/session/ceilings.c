@@ -156,8 +156,8 @@ int ceilings_check(const struct ceilings *ceilings, const struct ceiling_use *ot
     int result = 0;
     if (!old && ceilings->sessions && others->sessions >= ceilings->sessions->sessions) {
         snprintf(what, sizeof(what),
-                 "one more beside your %u is more than the %u sessions allowed; release one; the ceiling is "
-                 "that of",
+                 "another session beside your %u is more than the %u that you may have; release a session; "
+                 "the ceiling is that of",
                  others->sessions, ceilings->sessions->sessions);
         return refuse(config, ceilings->sessions, error, what);
     }

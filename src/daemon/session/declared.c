@@ -40,7 +40,7 @@ static int find_gpus(const struct daemon *daemon, const char *list, struct sessi
             return result;
         for (unsigned i = 0; i < request->limit_count; i++)
             if (request->limits[i].gpu == limit.gpu)
-                return error_set(error, EINVAL, NULL, "GPU %s is named twice; expected each once",
+                return error_set(error, EINVAL, NULL, "GPU %s is named twice; name each GPU once",
                                  daemon->gpus[limit.gpu].label);
         request->limits[request->limit_count++] = limit;
     }
@@ -71,7 +71,7 @@ static int make_request(const struct daemon *daemon, const struct config_session
     };
     if (!daemon->options.system && wanted->owner != geteuid())
         return error_set(error, EPERM, NULL,
-                         "its owner is user %u, but this daemon serves user %u alone; expected that one",
+                         "its owner is user %u, but this daemon serves user %u alone; expected that user",
                          (unsigned)wanted->owner, (unsigned)geteuid());
     struct session_properties *properties = &request->properties;
     properties->when_full =
@@ -171,14 +171,13 @@ static int change(struct session *session, struct session_request *request, stru
     if (!has_gpus(session, request))
         return error_set(
             error, EBUSY, NULL,
-            "the GPUs of a session are fixed while it lives; take it out of the file, and put it "
-            "back when it has ended");
+            "a session's GPUs are fixed while it lives; take the session out of the file, and put "
+            "it back when it has ended");
     if (session->properties.engine != request->properties.engine ||
         session->properties.may_pass_card != request->properties.may_pass_card)
         return error_set(error, EBUSY, NULL,
-                         "how the memory of a session is backed is fixed while it lives; take it out of the "
-                         "file, and put it back "
-                         "when it has ended");
+                         "a session's 'oversubscribe' is fixed while it lives; take the session out of the "
+                         "file, and put it back when it has ended");
     if (session->state == SESSION_EXPIRED)
         session_revive(session);
     if (!differs(session, request))
@@ -238,7 +237,7 @@ static void declared_apply(struct daemon *daemon)
         result = error_set_errno(&error, ENOMEM, "cannot read %s", next.path);
     }
     if (result < 0) {
-        log_error("the declared sessions stay as they were: %s", error.message);
+        log_error("the declared sessions did not change: %s", error.message);
         snprintf(declared->problem, sizeof(declared->problem), "%s", error.message);
         change_publish(daemon, &(struct change){CHANGE_CONFIG_REFUSED}, "%s", error.message);
         return;

@@ -77,7 +77,7 @@ static void give_back(struct session *session)
                              .number = session->number};
     strcpy(job->id, session->id);
     session->ledger.is_being_freed = true;
-    log_info("session %s: a process wrote beyond its ledger; that room is taken back", session->id);
+    log_info("session %s: a process wrote beyond its ledger; the daemon takes that room back", session->id);
     worker_submit(room->worker, &job->job);
 }
 
@@ -141,11 +141,10 @@ int ledger_room_check(const struct session *session, struct error *error)
     uint64_t all = (uint64_t)file_system.f_blocks * file_system.f_frsize;
     if (bytes <= all / PARTS)
         return 0;
-    return error_set(
-        error, EBUSY, "ERR_TOO_MANY",
-        "the sessions of uid %u in which programs run would take %llu bytes of the %llu in the runtime "
-        "folder's file system; expected a quarter at most; end some",
-        (unsigned)session->owner, (unsigned long long)bytes, (unsigned long long)all);
+    return error_set(error, EBUSY, "ERR_TOO_MANY",
+                     "the sessions of uid %u in which programs run would take %llu bytes of the %llu in the "
+                     "runtime folder's file system; expected at most a quarter; end some",
+                     (unsigned)session->owner, (unsigned long long)bytes, (unsigned long long)all);
 }
 
 /* --- Start and end --------------------------------------------------------------------------------- */

@@ -122,8 +122,9 @@ int ledgers_usage_open(struct session_ledger *ledger, const char *directory, con
     LIST_INSERT_HEAD(&mapped_ledgers, ledger, next);
 
     if (find_maps_name(ledger) < 0)
-        log_warning("session %s: its ledger is not in /proc/self/maps; exec'd processes cannot be told",
-                    session_id);
+        log_warning(
+            "session %s: its ledger is not in /proc/self/maps; the daemon cannot recognise exec'd processes",
+            session_id);
     if (is_new)
         ledger_usage_init(usage, epoch);
     else if (!ledgers_check_length(ledger) || !ledger_usage_is_valid(usage, ledger_usage_bytes()))

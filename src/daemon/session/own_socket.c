@@ -40,11 +40,10 @@ static int fill_paths(struct own_socket *own, const struct session *session, str
     char path[PATH_MAX + 64];
     int length = snprintf(path, sizeof(path), "%s/s/%s/attach.sock", paths->runtime_dir, session->id);
     if (length >= (int)sizeof(own->path))
-        return error_set(
-            error, ENAMETOOLONG, "ERR_INTERNAL",
-            "the path of the session's socket, %.200s, has %d bytes; a socket's has 107 at most; set "
-            "GPUSLICE_RUNTIME_DIR to a shorter path",
-            path, length);
+        return error_set(error, ENAMETOOLONG, "ERR_INTERNAL",
+                         "the session's socket path %.200s has %d bytes; expected at most 107; set "
+                         "GPUSLICE_RUNTIME_DIR to a shorter path",
+                         path, length);
     strcpy(own->path, path);
     snprintf(own->folder, sizeof(own->folder), "%.*s", length - (int)strlen("/attach.sock"), path);
     return 0;

@@ -180,8 +180,8 @@ static void admit(struct session *session, const struct allotment *allotment)
     session_take_allotment(session, allotment);
     if (session_activate(session, &error) == 0)
         return;
-    log_error("session %s had its turn and cannot begin: %s", session->id, error.message);
-    session_end(session, "it had its turn and cannot begin");
+    log_error("session %s: its turn in the queue came, but it cannot start: %s", session->id, error.message);
+    session_end(session, "its turn in the queue came, but it cannot start");
 }
 
 /* Whether it asks for one of these GPUs. */
@@ -326,7 +326,7 @@ static void on_advance(void *context)
 {
     struct daemon *daemon = context;
     walk_line(daemon);
-    change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has moved");
+    change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has advanced");
 }
 
 /* When something may have become free, walk the queue later in the loop. */
@@ -367,7 +367,7 @@ void queue_stop(struct daemon *daemon)
     if (!queue)
         return;
     while (!TAILQ_EMPTY(&queue->line))
-        session_end(TAILQ_FIRST(&queue->line)->session, "its daemon ends while it waits");
+        session_end(TAILQ_FIRST(&queue->line)->session, "the daemon ends while the session waits");
     change_observe_no_more(daemon, &queue->observer);
     deferred_free(queue->advance);
     free(queue);

@@ -58,7 +58,7 @@ static int find_by_name(const struct daemon *daemon, uid_t uid, const char *name
     }
     if (count > 1)
         return error_set(error, EBUSY, "ERR_AMBIGUOUS",
-                         "%u sessions of different owners are called '%s'; give an ID", count, name);
+                         "%u sessions of different owners have the name '%s'; give an ID", count, name);
     return count ? 0 : -ENOENT;
 }
 
@@ -67,7 +67,7 @@ int session_find(const struct daemon *daemon, uid_t uid, const char *text, struc
 {
     struct session *found = session_find_id(daemon, text);
     if (found && !session_is_visible(found, uid))
-        return error_set(error, EACCES, "ERR_FORBIDDEN", "session %s is another user's", text);
+        return error_set(error, EACCES, "ERR_FORBIDDEN", "session %s belongs to another user", text);
     int result = found ? 0 : find_by_name(daemon, uid, text, &found, error);
     if (result == -ENOENT) {
         unsigned count = 0;
@@ -94,16 +94,15 @@ int session_check_name(const struct daemon *daemon, uid_t owner, bool is_managed
                        const struct session *self, struct error *error)
 {
     if (!identity_may_be_given(name))
-        return error_set(
-            error, EINVAL, "ERR_BAD_REQUEST",
-            "'%.80s' is not a session's name; expected 1 to 63 of A-Z a-z 0-9 . _ -, with no - at its "
-            "begin",
-            name);
+        return error_set(error, EINVAL, "ERR_BAD_REQUEST",
+                         "'%.80s' is not a session's name; expected 1 to 63 of A-Z a-z 0-9 . _ -, but not a "
+                         "- at the start",
+                         name);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         if (session != self && session->owner == owner && session->is_managed == is_managed &&
             strcmp(session->name, name) == 0)
             return error_set(error, EEXIST, "ERR_NAME_TAKEN",
-                             "session %s is called '%s' already; choose another name or release it",
+                             "session %s has the name '%s' already; choose another name or release it",
                              session->id, name);
     return 0;
 }

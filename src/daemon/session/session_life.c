@@ -188,7 +188,7 @@ int session_give_socket(struct session *session, struct error *error)
 {
     if (session->state == SESSION_QUEUED)
         return error_set(error, EBUSY, "ERR_SESSION_QUEUED",
-                         "session %s waits to be admitted, and has no socket yet", session->id);
+                         "session %s waits in the queue, and has no socket yet", session->id);
     int result = own_socket_open(session, error);
     if (result < 0)
         return result;
@@ -370,8 +370,8 @@ static const char *find_end(const struct session *session)
         return session->state == SESSION_EXPIRED ? "it has expired, and its processes were ended"
                                                  : "released, and its processes were ended";
     if (session->state == SESSION_EXPIRED)
-        return "it has expired and nobody is attached";
-    return session->runner.pid && session->runner.pidfd < 0 ? "its program has gone" : NULL;
+        return "it has expired, and no process is attached";
+    return session->runner.pid && session->runner.pidfd < 0 ? "its program has ended" : NULL;
 }
 
 static void end_if_over(void *argument)

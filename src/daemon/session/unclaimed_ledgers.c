@@ -34,7 +34,7 @@ static void settle(const struct daemon *daemon, const char *id)
     struct session_ledger ledger = {.policy_fd = -1};
     struct error error;
     if (ledgers_usage_open(&ledger, daemon->paths.ledgers_dir, id, LEDGERS_EPOCH_KEPT, true, &error) < 0) {
-        log_warning("the ledger of session %s, which the state file does not know, is left: %s", id,
+        log_warning("cannot keep the ledger of session %s, which is not in the state file: %s", id,
                     error.message);
         return;
     }
@@ -42,7 +42,7 @@ static void settle(const struct daemon *daemon, const char *id)
     if (pid)
         log_warning(
             "session %s is not in the state file, but process %d still runs in it: it goes on under the "
-            "limits that it knows, and counts nowhere here; end it, or put the state file back",
+            "limits that it knows, and this daemon does not count it; end it, or put the state file back",
             id, (int)pid);
     ledgers_usage_close(&ledger, !pid);
 }

@@ -48,7 +48,7 @@ static void log_waiting(const struct config *config)
 {
     for (size_t i = 0; i < config->entry_count; i++)
         if (config->entries[i].waits)
-            log_warning("%s: %s changes with the next start of the daemon", config->path,
+            log_warning("%s: %s takes effect when the daemon starts next", config->path,
                         config->entries[i].key->name);
 }
 
@@ -61,7 +61,7 @@ static void reload_config(struct daemon *daemon)
     if (result == 0 && (result = config_carry_over(&next, &daemon->config, &error)) < 0)
         config_free(&next);
     if (result < 0) {
-        log_error("the configuration stays as it was: %s", error.message);
+        log_error("the configuration did not change: %s", error.message);
         snprintf(settings->problem, sizeof(settings->problem), "%s", error.message);
         change_publish(daemon, &(struct change){CHANGE_CONFIG_REFUSED}, "%s", error.message);
     } else {
@@ -135,7 +135,8 @@ static void watch_again(struct daemon *daemon)
         result = sd_event_add_inotify(daemon->loop, &watch, path, mask, on_change, daemon);
     }
     if (result < 0) {
-        log_error("changes of the configuration are not seen, send SIGHUP: cannot watch the folder %s: %s",
+        log_error("the daemon cannot see changes of the configuration; send SIGHUP after a change: cannot "
+                  "watch the folder %s: %s",
                   path, strerror(-result));
         return;
     }

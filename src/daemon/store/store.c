@@ -198,8 +198,8 @@ static void end_unstored(const struct store_job *job)
     struct session *session = session_find_id(job->daemon, job->session_id);
     if (!session || session->is_declared)
         return;
-    log_error("session %s could not be stored and ends: %s", session->id, job->message);
-    session_end(session, "it could not be stored");
+    log_error("cannot store session %s; it ends: %s", session->id, job->message);
+    session_end(session, "the daemon could not store it");
 }
 
 static void tell_waiters(struct store_job *job, int result, const char *message)
@@ -218,7 +218,7 @@ static void on_job_done(struct worker_job *worker_job)
     if (job->result && job->is_new)
         end_unstored(job);
     if (job->result)
-        log_error("the state file could not be written: %s", job->message);
+        log_error("cannot write the state file: %s", job->message);
     tell_waiters(job, job->result ? -EIO : 0, job->message);
     while (job->first) {
         struct statement *next = job->first->next;
@@ -554,11 +554,10 @@ static int restore(struct daemon *daemon, struct loaded_session *loaded, struct 
     /* Lack of descriptors or memory is no reason to end a session, or to take a process for dead, that could go on
      * later. */
     if (error_is_scarcity(result))
-        return error_set(
-            error, -result, NULL,
-            "session %s, the %uth of the state file, cannot be taken over: %s; give gpusliced more of it "
-            "and start it again, nothing was changed",
-            session->id, daemon->session_count, problem.message);
+        return error_set(error, -result, NULL,
+                         "session %s, the %uth of the state file, cannot be restored: %s; give gpusliced "
+                         "more of it and start it again; nothing was changed",
+                         session->id, daemon->session_count, problem.message);
     if (result < 0) {
         log_error("session %s cannot go on: %s", session->id, problem.message);
         session_end(session, "its ledger cannot be opened");

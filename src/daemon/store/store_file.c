@@ -146,7 +146,7 @@ static int settle_layout(sqlite3 *database, const struct paths *paths, struct tr
     if (result < 0)
         return result;
     if (layout < 0 || (layout == 0 && tables > 0))
-        return damaged(trouble, "it is not gpusliced's");
+        return damaged(trouble, "it is not a state file of gpusliced");
     if (layout > 0 && layout < STORE_LAYOUT)
         return damaged(trouble, "layout %" PRId64 " is of a gpusliced before 0.2.0, and was never released",
                        layout);
@@ -180,8 +180,8 @@ static int open_database(const struct paths *paths, sqlite3 **database_out, stru
     if (fd < 0 || fstat(fd, &status) < 0 || fchmod(fd, 0600) < 0)
         return error_set_errno(error, errno, "cannot open the state file %s", path);
     if (!S_ISREG(status.st_mode) || status.st_uid != geteuid())
-        return error_set(error, EPERM, NULL, "the state file %s is not a plain file of ours; move it away",
-                         path);
+        return error_set(error, EPERM, NULL,
+                         "the state file %s is not a plain file of the daemon's user; move it away", path);
     sqlite3 *database;
     int result = 0;
     if (sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_FULLMUTEX, NULL) != SQLITE_OK)
@@ -238,7 +238,7 @@ int store_file_open(const struct paths *paths, bool fresh, sqlite3 **database, s
     log_warning("the state file %s (%s): it is kept as %s, and gpusliced begins without sessions",
                 trouble.is_newer ? "was of a newer gpusliced" : "was damaged", trouble.text, aside);
     result = open_database(paths, database, &trouble, error);
-    return result == -EBADMSG ? error_set(error, EIO, NULL, "the state file %s cannot be made anew: %s",
+    return result == -EBADMSG ? error_set(error, EIO, NULL, "cannot make a new state file %s: %s",
                                           paths->state_file, trouble.text)
                               : result;
 }

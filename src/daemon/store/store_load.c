@@ -130,8 +130,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     if (identity_is_id(session->id) && identity_is_valid(session->name) && *session->token &&
         is_plain_text(session->token))
         return true;
-    log_warning("the state file holds a session '%s' whose ID, name or token is none; it is left out",
-                session->id);
+    log_warning("state file: session '%s' has an invalid ID, name or token; ignored", session->id);
     return false;
 }
 

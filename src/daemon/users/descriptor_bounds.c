@@ -80,7 +80,7 @@ int user_check(struct daemon *daemon, uid_t uid, enum user_holding use, struct e
         return 0;
     return error_set(error, EBUSY, "ERR_TOO_MANY",
                      "the sessions, processes and connections of uid %u take %u of the %llu descriptors that "
-                     "gpusliced may open; expected a quarter at most; end some",
+                     "gpusliced may open; expected at most a quarter; end some",
                      (unsigned)uid, held, (unsigned long long)limit.rlim_cur);
 }
 

@@ -132,7 +132,7 @@ static void wrong_words_are_refused(void **state)
          "--host-memory: size '0' is out of range; expected above 0 and below 8EiB"},
         {&verb_create,
          {"--idle-suspend", "1500ms"},
-         "--idle-suspend: '1500ms' is not a whole number of seconds; expected one, like 90s or 2h"},
+         "--idle-suspend: '1500ms' is not a whole number of seconds; expected a time like 90s or 2h"},
         {&verb_run,
          {"--compute", "0.25", "true"},
          "--compute: '0.25' is not a share; write a percentage, like 25% or 12.25%, or a range, like "
@@ -145,7 +145,7 @@ static void wrong_words_are_refused(void **state)
          "--priority: 'urgent' is not a priority; expected low, normal, high or critical"},
         {&verb_run,
          {"--ttl", "1500ms", "true"},
-         "--ttl: '1500ms' is not a whole number of seconds; expected one, like 90s or 2h"},
+         "--ttl: '1500ms' is not a whole number of seconds; expected a time like 90s or 2h"},
         {&verb_run,
          {"--wait=soon", "true"},
          "--wait: 'soon' is not a duration; write a whole number with a unit, like 30s, 5m, 2h or 7d"},
@@ -167,7 +167,7 @@ static void wrong_words_are_refused(void **state)
         {&verb_run, {"--name", "--memory", "1GiB", "true"}, "--name has no value; expected --name NAME"},
         {&verb_run,
          {"--memory", "0", "true"},
-         "--memory: a limit of '0' leaves no memory at all; expected at least 1 byte, like 4GiB"},
+         "--memory: the limit '0' is 0; expected at least 1 byte, like 4GiB"},
         {&verb_run,
          {"--memory=", "true"},
          "--memory: '' is not a size; write bytes or a unit, like 4GiB or 512M"},
@@ -182,10 +182,10 @@ static void wrong_words_are_refused(void **state)
         {&verb_create,
          {"--gpu", "0", "--memory", "1=4GiB"},
          "--memory gives GPU '1' a limit, but no --gpu names that GPU; write it the same way in both"},
-        {&verb_create, {"--gpu", "0", "--gpu", "0"}, "--gpu: GPU '0' is named twice; expected each once"},
-        {&verb_create, {"x"}, "'x' is one word too many; expected gpuslice create"},
+        {&verb_create, {"--gpu", "0", "--gpu", "0"}, "--gpu: GPU '0' is named twice; name each GPU once"},
+        {&verb_create, {"x"}, "'x' is an unexpected word; expected gpuslice create"},
         {&verb_show, {NULL}, "'gpuslice show' needs a session; expected gpuslice show SESSION"},
-        {&verb_show, {"a", "b"}, "'b' is one word too many; expected gpuslice show SESSION"},
+        {&verb_show, {"a", "b"}, "'b' is an unexpected word; expected gpuslice show SESSION"},
         {&verb_show, {""}, "'' is not a session's ID or name; expected 1 to 63 of A-Z a-z 0-9 . _ -"},
         {&verb_release,
          {"a", "../b"},
@@ -195,8 +195,8 @@ static void wrong_words_are_refused(void **state)
          "what to change is missing; expected --memory, --compute, --priority, --ttl, --ttl-action, "
          "--host-memory, "
          "--idle-suspend, --label or --name"},
-        {&verb_completion, {"csh"}, "'csh' is not a shell with completion here; expected bash, zsh or fish"},
-        {&verb_help, {"fly"}, "'fly' is not a verb; expected one that 'gpuslice help' lists"},
+        {&verb_completion, {"csh"}, "there is no completion for the shell 'csh'; expected bash, zsh or fish"},
+        {&verb_help, {"fly"}, "'fly' is not a verb; 'gpuslice help' lists the verbs"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct cli_arguments arguments;
