@@ -109,7 +109,7 @@ def test_what_was_made_ahead_goes_back_where_another_session_needs_it(crowded, r
     end(a, b)
 
 
-def test_who_is_stopped_gives_no_host_memory_back(crowded, reap):
+def test_a_stopped_process_gives_no_host_memory_back(crowded, reap):
     """Whoever needs it stays on the card as a whole, and leaves once the other goes on."""
     daemon = crowded("host-memory = 320MiB", "host-memory-ahead = no")
     b = run(daemon, reap, "b", 100)
@@ -220,7 +220,7 @@ def test_what_a_process_says_that_it_gave_back_counts_until_nobody_has_it(daemon
     client.close()
 
 
-def test_what_a_process_passed_on_before_it_died_is_no_memory_any_more(daemon):
+def test_memory_that_a_dead_process_passed_on_is_freed(daemon):
     daemon.cli("create", "--name", "liar", "--memory", "350MiB", "--oversubscribe")
     session = daemon.session("liar")["session_id"]
     ours, theirs = socket.socketpair()

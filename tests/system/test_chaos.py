@@ -151,7 +151,7 @@ class Chaos:
             assert self.daemon.session(name)["lease"] == "none"
 
 
-def test_whoever_is_killed_or_stopped_the_others_go_on(daemon, reap):
+def test_the_others_go_on_when_a_process_is_killed_or_stopped(daemon, reap):
     seed = int(os.environ.get("GPUSLICE_TEST_SEED", str(int(time.time()))))
     print(f"GPUSLICE_TEST_SEED={seed}")
     chaos = Chaos(daemon, reap, random.Random(seed))

@@ -80,7 +80,7 @@ def test_the_daemon_is_tied_to_nothing_of_its_starter(absent, tmp_path):
     assert int(session) != os.getsid(0)
 
 
-def test_the_daemon_is_no_child_of_the_program(absent):
+def test_the_daemon_is_not_a_child_of_the_program(absent):
     result = absent.cli("run", "sh", "-c", "cat /proc/$$/task/$$/children")
     assert result.stdout.split() == [] or daemon_pid(absent) not in map(int, result.stdout.split())
 
@@ -116,7 +116,7 @@ print(len(connection.recv(65536)), flush=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can answer as someone else")
-def test_who_answers_in_place_of_a_daemon_is_told_nothing(make_daemon, reap):
+def test_a_process_in_place_of_the_daemon_learns_nothing(make_daemon, reap):
     daemon = make_daemon()
     daemon.control_socket.parent.mkdir(0o700)
     imposter = reap(subprocess.Popen([sys.executable, "-c", IMPOSTER, daemon.control_socket], text=True,

@@ -82,7 +82,7 @@ def test_memory_is_not_limited_by_a_cap_on_time(make_gpu, product):
     assert (capped.returncode, capped.stdout.count("\n")) == (alone.returncode, alone.stdout.count("\n"))
 
 
-def test_what_is_no_cap_is_said_and_fails_closed(make_gpu, product):
+def test_an_invalid_cap_is_reported_and_fails_closed(make_gpu, product):
     gpu = make_gpu()
     result = subprocess.run([product.program("target_app")], text=True, capture_output=True, timeout=60,
                             env=gpu.environment(ALLOC_BYTES=1 << 20, ITERATIONS=1, LD_PRELOAD=product.interceptor,

@@ -46,7 +46,7 @@ def test_the_socket_says_which_session(daemon):
     assert daemon.session("other")["processes"] == []
 
 
-def test_who_does_not_know_the_sessions_id_calls_it_own(daemon):
+def test_a_program_without_the_sessions_id_calls_it_own(daemon):
     token = "0123456789abcdef" * 4
     session = make(daemon, token=token, compute="50%")
     assert session["environment"]["GPUSLICE_IPC_TOKEN"] == token
@@ -57,7 +57,7 @@ def test_who_does_not_know_the_sessions_id_calls_it_own(daemon):
 
 
 @pytest.mark.parametrize("token", ["", "0" * 63, "0" * 65, "G" * 64, "A" * 64, 7, None])
-def test_a_token_that_is_none_is_refused(daemon, token):
+def test_an_invalid_token_is_refused(daemon, token):
     status, answer = daemon.request("POST", "/v1/sessions", {"token": token})
     assert status == 400 and "64 hexadecimal digits" in answer["error"]["message"]
     assert daemon.request("GET", "/v1/sessions")[1] == []
@@ -103,7 +103,7 @@ def test_the_folder_ends_with_the_session(daemon):
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_who_holds_the_folder_finds_the_next_daemon_in_it(daemon, end):
+def test_a_program_that_holds_the_folder_finds_the_next_daemon_in_it(daemon, end):
     session = make(daemon)
     before = os.stat(folder_of(session)).st_ino
     getattr(daemon, end)()

@@ -378,7 +378,7 @@ def test_on_demand_it_is_ready_when_the_command_returns_and_holds_nothing_of_our
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
 
 
-def test_asking_for_a_daemon_that_is_there_already_is_done_at_once(on_demand):
+def test_asking_for_a_running_daemon_is_done_at_once(on_demand):
     assert on_demand.start().returncode == 0
     pid = lock_holder(on_demand)
     assert on_demand.start().returncode == 0

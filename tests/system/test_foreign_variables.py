@@ -43,7 +43,7 @@ def test_our_own_limit_goes_before_others(gpu, start):
     assert holds(start(environment), LIMIT)
 
 
-def test_a_limit_that_is_none_gives_no_memory(gpu, start):
+def test_an_invalid_limit_gives_no_memory(gpu, start):
     puppet = start(preloaded(gpu, CUDA_DEVICE_MEMORY_LIMIT="lots"), context=False)
     assert puppet.code("context", 0) == OUT_OF_MEMORY
     assert "'lots'" in puppet.end()

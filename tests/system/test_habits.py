@@ -164,7 +164,7 @@ def test_memory_is_asked_for_as_a_part_of_the_card(make_daemon, make_gpu):
     assert both[0] == 400 and "either" in both[1]["error"]["message"]
 
 
-def test_gpus_names_who_is_outside_of_sessions(daemon, start):
+def test_gpus_names_processes_outside_of_sessions(daemon, start):
     puppet = start(daemon.gpu.environment())
     puppet.get("alloc", 16 * MIB)
     line = wait_for(lambda: next((line for line in daemon.cli("gpus").stdout.splitlines() if line.startswith("outside")), None),

@@ -51,7 +51,7 @@ def refusal(answer):
     return answer[0], answer[1]["error"]["code"]
 
 
-def test_who_has_the_token_is_the_daemons_user(tcp):
+def test_a_client_with_the_token_is_the_daemons_user(tcp):
     status, made = tcp.ask("POST", "/v1/sessions", {"name": "far", "memory_bytes": MIB}, token=tcp.bearer())
     assert (status, made["owner_uid"]) == (201, os.geteuid())
     assert tcp.daemon.session("far")["session_id"] == made["session_id"]
@@ -59,7 +59,7 @@ def test_who_has_the_token_is_the_daemons_user(tcp):
     assert tcp.ask("DELETE", "/v1/sessions/far", token=tcp.bearer())[0] == 204
 
 
-def test_who_asks_from_afar_cannot_wait_in_line(make_daemon, port):
+def test_a_client_over_tcp_cannot_wait_in_the_queue(make_daemon, port):
     """Where gpuslice.conf has sessions wait, what fits is made, and what does not is refused."""
     daemon = make_daemon(GPUSLICE_HTTP_ADDR=f"127.0.0.1:{port}")
     daemon.config.mkdir(parents=True)

@@ -81,7 +81,7 @@ def test_an_idle_holder_is_told_that_others_wait(daemon):
     b.granted()
 
 
-def test_a_lease_is_not_taken_from_who_is_alone(daemon):
+def test_a_lease_is_not_taken_from_a_session_that_is_alone(daemon):
     party = Party(daemon, "a", compute="50%..100%").begin()
     party.granted()
     assert party.agent.is_told_nothing(0.5)
@@ -258,7 +258,7 @@ def test_waits_at_the_gate_are_told_by_their_length(daemon):
     assert "1200 waits for turns, p50 750 ms, p99 4520 ms" in daemon.cli("show", "a").stdout
 
 
-def test_the_scheduler_shows_who_holds_and_who_waits(daemon):
+def test_the_scheduler_shows_the_holder_and_the_waiting_sessions(daemon):
     a, b = (Party(daemon, name, compute="50%..100%") for name in "ab")
     a.begin()
     lease, _ = a.granted()

@@ -302,7 +302,7 @@ def test_without_its_daemon_a_program_gets_no_memory_and_one_line(gpu, start, pr
     assert errors.startswith(f"gpuslice: session 0123456789ab: cannot reach the daemon at {tmp_path}/attach.sock")
 
 
-def test_a_session_that_does_not_exist_is_no_way_out(daemon, start):
+def test_a_session_that_does_not_exist_opens_no_way_out(daemon, start):
     session = daemon.request("POST", "/v1/sessions", {"memory_bytes": LIMIT})[1]
     environment = in_session(daemon, session)
     assert daemon.request("DELETE", f"/v1/sessions/{session['session_id']}")[0] == 204

@@ -131,7 +131,7 @@ def test_physical_memory_imported_in_its_session_is_charged_once(daemon, session
 
 
 @pytest.mark.parametrize("way", ["bind", "tiles"])
-def test_physical_memory_of_another_session_is_charged_to_who_uses_it_without_a_mapping(make_daemon, make_gpu, start, way):
+def test_physical_memory_of_another_session_is_charged_to_the_session_that_uses_it_without_a_mapping(make_daemon, make_gpu, start, way):
     daemon = make_daemon(gpu=make_gpu(FAKECUDA_DEVICE="h100")).start()
     session, other = (new_session(daemon, memory_bytes=LIMIT) for _ in range(2))
     creator, importer = start(daemon, session), start(daemon, other)
@@ -190,7 +190,7 @@ def test_nothing_is_stuck_when_both_holders_die(daemon, session, start):
     start(daemon, session).get("alloc", LIMIT)
 
 
-def test_physical_memory_of_another_session_is_charged_to_who_maps_it(daemon, session, other, start):
+def test_physical_memory_of_another_session_is_charged_to_the_session_that_maps_it(daemon, session, other, start):
     creator, importer = start(daemon, session), start(daemon, other)
     made = creator.get("shareable", SIZE)
     imported = importer.take(creator.export(made), "import", SIZE)
@@ -304,7 +304,7 @@ def test_what_another_session_exports_twice_is_charged_twice(daemon, session, ot
     assert lines(daemon, session) == (SIZE, 0, 0)
 
 
-def test_memory_on_its_way_when_its_creator_dies_is_charged_to_who_maps_it(daemon, session, start):
+def test_memory_on_its_way_when_its_creator_dies_is_charged_to_the_process_that_maps_it(daemon, session, start):
     """And shown for that one by the card, from the moment it is imported."""
     creator, importer = start(daemon, session), start(daemon, session)
     descriptor = creator.export(creator.get("shareable", SIZE))
@@ -472,7 +472,7 @@ def test_pool_memory_imported_in_its_session_is_charged_once(daemon, session, st
     becomes(daemon, session, (0, 0, 0))
 
 
-def test_who_has_destroyed_the_pools_it_shared_leaves_nothing(make_daemon, make_gpu, start):
+def test_a_process_that_destroyed_the_pools_it_shared_leaves_nothing(make_daemon, make_gpu, start):
     """Once the card shows it gone; and nothing until the next sample when it ends. NVML answers slowly here, and is left alone for a
     third of a second after each."""
     daemon = make_daemon(gpu=make_gpu(FAKECUDA_NVML_LIST_NS=10_000_000)).start()
@@ -518,7 +518,7 @@ def test_pool_memory_of_another_session_is_charged_until_freed(daemon, session, 
 
 # --- Memory of other APIs --------------------------------------------------------------------------------------
 
-def test_external_memory_is_charged_to_who_imports_it_until_destroyed(daemon, session, other, start):
+def test_external_memory_is_charged_to_its_importer_until_destroyed(daemon, session, other, start):
     creator, importer = start(daemon, session), start(daemon, other)
     made = creator.get("shareable", SIZE)
     external = importer.take(creator.export(made), "external", SIZE)

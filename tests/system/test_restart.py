@@ -247,7 +247,7 @@ def test_a_program_whose_ledger_has_lost_its_name_is_found_again(daemon, product
     assert "1 process there holds" in daemon.log_text()
 
 
-def test_who_has_not_mapped_its_ledger_yet_sees_there_that_it_must_attach_again(daemon):
+def test_a_process_that_maps_its_ledger_late_sees_that_it_must_attach_again(daemon):
     _, session = daemon.request("POST", "/v1/sessions", {"name": "s"})
     client = Client(daemon.attach_socket).attach(session["session_id"], map_it=False)
     daemon.kill()
@@ -285,7 +285,7 @@ def test_a_new_daemon_that_is_too_busy_to_answer_leaves_programs_under_the_limit
     held.check_quota()
 
 
-def test_whoever_asks_in_its_last_moments_does_not_hinder_a_daemon(daemon):
+def test_a_request_in_its_last_moments_does_not_hinder_a_daemon(daemon):
     """Requests come until nobody takes them any more: some are read when it has stopped to take them in turn."""
     request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

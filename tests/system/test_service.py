@@ -123,7 +123,7 @@ def wrong_kind(manager):
     (wrong_place, "ListenStream="),
     (wrong_kind, "ListenSequentialPacket="),
 ])
-def test_a_socket_that_is_none_of_ours_is_named(manager, plant, said):
+def test_a_socket_of_another_program_is_named(manager, plant, said):
     plant(manager)
     assert manager.start().wait(20) == 1
     assert said in manager.daemon.log_text().splitlines()[-1]

@@ -40,7 +40,7 @@ def test_a_program_in_another_pid_namespace_is_held_to_its_limit_and_its_bytes_c
     wait_for(lambda: not daemon.session("s")["processes"] and daemon.session("s")["used_bytes"] == 0, "the bytes to be back")
 
 
-def test_little_address_space_is_no_more_of_a_bound_than_without_us(daemon, product, reap):
+def test_little_address_space_is_not_a_tighter_bound_than_without_gpu_slice(daemon, product, reap):
     """`ulimit -v`: what the driver cannot do there it cannot do in a session, and where it can, the limit holds."""
     made = new_session(daemon)
     for room in (2 * GIB, 64 * GIB, 4096 * GIB, 100 * 1024 * GIB):

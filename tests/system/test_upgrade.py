@@ -159,7 +159,7 @@ def test_a_program_gets_its_agent_from_the_daemon_that_has_one_for_it(make_daemo
     wait_for(lambda: daemon.session("s")["lease"] == "free", "the session to be arbitrated")
 
 
-def test_an_agent_does_not_press_a_daemon_that_knows_none(make_daemon, previous, product, start):
+def test_an_agent_does_not_press_a_daemon_that_knows_no_agents(make_daemon, previous, product, start):
     daemon = make_daemon().start()
     puppet = start(daemon, create(daemon), product)
     wait_for(lambda: agents(puppet) == 1, "its agent")

@@ -113,7 +113,7 @@ static void relative_folders_are_refused(void **state)
     assert_int_equal(paths_find(&paths, PATHS_CLIENT, false, &error), -EINVAL);
     assert_string_equal(
         error.message,
-        "GPUSLICE_RUNTIME_DIR is 'here'; expected an absolute path; set it to one or unset it");
+        "GPUSLICE_RUNTIME_DIR is 'here'; expected an absolute path; set it to such a path or unset it");
     assert_string_equal(paths.runtime_dir, "untouched");
 }
 

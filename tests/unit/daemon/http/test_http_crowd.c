@@ -45,7 +45,7 @@ static void hang_up(struct caller *caller)
 #define HERE UINT32_C(0x7f000001)
 #define THERE UINT32_C(0x0a010203)
 
-static void the_oldest_silent_guest_of_whoever_has_most_goes(void **state)
+static void the_user_with_most_guests_loses_the_oldest_silent_one(void **state)
 {
     static struct caller many[HTTP_CROWD_MAX - 1], few, late;
     struct http_crowd *crowd = http_crowd_new();
@@ -81,7 +81,7 @@ static void the_oldest_silent_guest_of_whoever_has_most_goes(void **state)
     http_crowd_free(crowd);
 }
 
-static void where_all_ask_the_oldest_of_whoever_has_most_goes(void **state)
+static void where_all_ask_the_user_with_most_loses_the_oldest(void **state)
 {
     static struct caller many[HTTP_CROWD_MAX - 1], few, late;
     struct http_crowd *crowd = http_crowd_new();
@@ -111,8 +111,8 @@ int main(void)
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_oldest_silent_guest_of_whoever_has_most_goes),
-        cmocka_unit_test(where_all_ask_the_oldest_of_whoever_has_most_goes),
+        cmocka_unit_test(the_user_with_most_guests_loses_the_oldest_silent_one),
+        cmocka_unit_test(where_all_ask_the_user_with_most_loses_the_oldest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

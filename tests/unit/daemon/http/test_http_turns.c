@@ -62,7 +62,7 @@ static void users_come_one_after_the_other(void **state)
 }
 
 /* An answer that goes on, and is woken for something new while it waits to go on. */
-static void who_waits_already_has_one_turn_and_others_theirs(void **state)
+static void a_waiting_user_has_one_turn_before_the_others(void **state)
 {
     unsigned owners[] = {10, 11};
     struct http_turn waiting[2] = {0};
@@ -75,7 +75,7 @@ static void who_waits_already_has_one_turn_and_others_theirs(void **state)
     assert_int_equal(taken[1], 11);
 }
 
-static void who_has_gone_is_not_taken_up(void **state)
+static void a_request_that_has_gone_gets_no_turn(void **state)
 {
     unsigned owners[] = {10, 11};
     struct http_turn waiting[2] = {0};
@@ -94,8 +94,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(users_come_one_after_the_other),
-        TEST(who_waits_already_has_one_turn_and_others_theirs),
-        TEST(who_has_gone_is_not_taken_up),
+        TEST(a_waiting_user_has_one_turn_before_the_others),
+        TEST(a_request_that_has_gone_gets_no_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static void a_descriptor_is_not_received_and_its_closing_waits_for_nobody(void *
     close(ends[1]);
 }
 
-static void an_empty_packet_can_have_one_too(void **state)
+static void an_empty_packet_may_carry_a_descriptor_too(void **state)
 {
     int ends[2], lingering;
     struct wire_message message;
@@ -113,7 +113,7 @@ static void an_empty_packet_can_have_one_too(void **state)
     close(ends[1]);
 }
 
-static void messages_without_are_received_whole(void **state)
+static void messages_without_descriptors_are_received_whole(void **state)
 {
     int ends[2];
     struct wire_message message, want = {.header.type = WIRE_WANT, .want.gpus = 5};
@@ -201,9 +201,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_descriptor_is_not_received_and_its_closing_waits_for_nobody, begin,
                                         end),
-        cmocka_unit_test_setup_teardown(an_empty_packet_can_have_one_too, begin, end),
+        cmocka_unit_test_setup_teardown(an_empty_packet_may_carry_a_descriptor_too, begin, end),
         cmocka_unit_test_setup_teardown(what_never_closes_holds_up_its_own_user_alone, begin, end),
-        cmocka_unit_test_setup_teardown(messages_without_are_received_whole, begin, end),
+        cmocka_unit_test_setup_teardown(messages_without_descriptors_are_received_whole, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

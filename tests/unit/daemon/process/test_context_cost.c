@@ -86,7 +86,7 @@ static void a_hung_nvml_measures_nothing_and_answers_in_time(void **state)
     assert_int_equal(policy->gpus[0].context_bytes, 0);
 }
 
-static void what_cannot_be_a_cost_is_none(void **state)
+static void an_impossible_figure_is_not_taken_as_a_cost(void **state)
 {
     LEAD(led->bytes_of_each = 1000); /* the whole card */
     assert_int_equal(measure(), 0);
@@ -97,7 +97,7 @@ static void what_cannot_be_a_cost_is_none(void **state)
     assert_int_equal(policy->gpus[0].context_bytes, 0);
 }
 
-static void a_measurement_whose_process_has_gone_answers_nobody(void **state)
+static void a_measurement_without_its_process_sends_no_answer(void **state)
 {
     struct cost cost = {0};
     pthread_mutex_lock(&led->lock);
@@ -116,8 +116,8 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_slot_that_changes_around_the_sample_is_sampled_again, begin, end),
         cmocka_unit_test_setup_teardown(a_slot_that_never_holds_still_is_not_measured, begin, end),
         cmocka_unit_test_setup_teardown(a_hung_nvml_measures_nothing_and_answers_in_time, begin, end),
-        cmocka_unit_test_setup_teardown(what_cannot_be_a_cost_is_none, begin, end),
-        cmocka_unit_test_setup_teardown(a_measurement_whose_process_has_gone_answers_nobody, begin, end),
+        cmocka_unit_test_setup_teardown(an_impossible_figure_is_not_taken_as_a_cost, begin, end),
+        cmocka_unit_test_setup_teardown(a_measurement_without_its_process_sends_no_answer, begin, end),
     };
     if (!lead_nvml(count, arguments))
         return 2;

@@ -246,7 +246,7 @@ static void a_sample_from_before_a_death_says_nothing_of_the_dead(void **state)
     assert_int_equal(session.gpus[0].orphan_bytes, 150);
 }
 
-static void a_pid_that_is_another_process_by_now_is_no_orphan(void **state)
+static void a_pid_of_another_process_is_not_an_orphan(void **state)
 {
     session.processes = NULL;
     LEAD(led->first_pid = (unsigned)getpid());
@@ -274,7 +274,7 @@ int main(int count, char **arguments)
         TEST(a_process_in_two_slots_counts_once),
         TEST(what_is_shown_for_a_dead_process_is_an_orphan_until_it_is_gone),
         TEST(a_sample_from_before_a_death_says_nothing_of_the_dead),
-        TEST(a_pid_that_is_another_process_by_now_is_no_orphan),
+        TEST(a_pid_of_another_process_is_not_an_orphan),
     };
     if (!lead_nvml(count, arguments))
         return 2;

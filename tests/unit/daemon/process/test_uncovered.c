@@ -88,7 +88,7 @@ static int end(void **state)
 }
 
 /* What NVML showed last of a card that was lost is old: nobody is ended for that. */
-static void nobody_is_ended_for_what_a_lost_card_showed_last(void **state)
+static void a_lost_cards_last_figures_end_no_program(void **state)
 {
     LEAD(led->memory_result = NVML_ERROR_GPU_IS_LOST);
     for (int i = 0; i < 5; i++) {
@@ -123,7 +123,7 @@ static void it_is_told_of_once_though_nvml_fails_in_between(void **state)
 }
 
 /* NVML goes on listing a process that has died, and the next process of that number has nothing to do with the GPU. */
-static void nobody_is_ended_for_a_pid_that_another_process_had(void **state)
+static void a_pid_that_another_process_had_ends_no_program(void **state)
 {
     kill(outside, SIGKILL);
     waitpid(outside, NULL, 0);
@@ -144,9 +144,9 @@ static void nobody_is_ended_for_a_pid_that_another_process_had(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(nobody_is_ended_for_what_a_lost_card_showed_last, begin, end),
+        cmocka_unit_test_setup_teardown(a_lost_cards_last_figures_end_no_program, begin, end),
         cmocka_unit_test_setup_teardown(it_is_told_of_once_though_nvml_fails_in_between, begin, end),
-        cmocka_unit_test_setup_teardown(nobody_is_ended_for_a_pid_that_another_process_had, begin, end),
+        cmocka_unit_test_setup_teardown(a_pid_that_another_process_had_ends_no_program, begin, end),
     };
     return lead_nvml(count, arguments) ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
 }

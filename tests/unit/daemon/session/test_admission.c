@@ -270,7 +270,7 @@ static void what_would_fit_on_no_empty_card_does_not_wait(void **state_unused)
     assert_true(admission.waits);
 }
 
-static void nobody_passes_one_that_waits_for_the_same_gpu(void **state_unused)
+static void no_session_passes_another_that_waits_for_the_same_gpu(void **state_unused)
 {
     struct admission_state state = state_of(2);
     struct session_request anywhere = memory(GIB), elsewhere = memory(GIB), no_memory = {.limit_count = 0};
@@ -453,7 +453,7 @@ int main(void)
         cmocka_unit_test(a_limit_of_a_gpus_own_comes_before_the_one_for_all),
         cmocka_unit_test(what_does_not_fit_now_waits_if_it_says_so),
         cmocka_unit_test(what_would_fit_on_no_empty_card_does_not_wait),
-        cmocka_unit_test(nobody_passes_one_that_waits_for_the_same_gpu),
+        cmocka_unit_test(no_session_passes_another_that_waits_for_the_same_gpu),
         cmocka_unit_test(what_was_promised_counts_for_the_next),
         cmocka_unit_test(a_change_leaves_what_it_does_not_name),
         cmocka_unit_test(a_higher_limit_must_fit_and_a_lower_one_always_does),

@@ -266,7 +266,7 @@ static void a_ledger_is_found_again_with_its_slots(void **state)
     close_ledger(&ledger, true);
 }
 
-static void a_damaged_file_is_found_broken_and_a_missing_one_made_anew(void **state)
+static void a_damaged_file_is_found_and_a_missing_file_made_again(void **state)
 {
     struct session_ledger ledger;
     open_ledger(&ledger, true);
@@ -325,7 +325,7 @@ static void room_is_set_aside_for_what_programs_will_touch(void **state)
     close_ledger(&ledger, true);
 }
 
-static void who_maps_the_ledger_is_told(void **state)
+static void the_processes_that_map_the_ledger_are_found(void **state)
 {
     struct session_ledger ledger;
     int pipes[2][2];
@@ -369,10 +369,10 @@ int main(void)
         cmocka_unit_test(what_is_written_behind_a_ledger_is_taken_back),
         cmocka_unit_test(a_grown_ledger_is_cut_back_and_broken),
         cmocka_unit_test(a_ledger_is_found_again_with_its_slots),
-        cmocka_unit_test(a_damaged_file_is_found_broken_and_a_missing_one_made_anew),
+        cmocka_unit_test(a_damaged_file_is_found_and_a_missing_file_made_again),
         cmocka_unit_test(a_link_in_place_of_a_ledger_is_not_followed),
         cmocka_unit_test(room_is_set_aside_for_what_programs_will_touch),
-        cmocka_unit_test(who_maps_the_ledger_is_told),
+        cmocka_unit_test(the_processes_that_map_the_ledger_are_found),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

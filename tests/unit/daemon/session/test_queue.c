@@ -114,7 +114,7 @@ static void release(struct asker *asker)
     look();
 }
 
-static void a_small_one_goes_past_a_whole_card_that_waits_and_not_for_ever(void **state)
+static void a_small_session_passes_one_that_waits_for_a_whole_card_but_not_for_ever(void **state)
 {
     struct asker *first = ask(500), *whole = ask(CARD);
     look();
@@ -163,8 +163,8 @@ static void by_chance_nobody_is_passed_too_often_and_everybody_gets_in(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_small_one_goes_past_a_whole_card_that_waits_and_not_for_ever, begin,
-                                        end),
+        cmocka_unit_test_setup_teardown(
+            a_small_session_passes_one_that_waits_for_a_whole_card_but_not_for_ever, begin, end),
         cmocka_unit_test_setup_teardown(what_is_not_small_waits_behind, begin, end),
         cmocka_unit_test_setup_teardown(by_chance_nobody_is_passed_too_often_and_everybody_gets_in, begin,
                                         end),
