@@ -11,6 +11,9 @@
 
 #define AHEAD_NS MS
 #define SLICE_NS (2 * MS) /* unless a world says something else */
+/* An H100's, as src/simgpu/device/constants.def has them. */
+#define H100_SLICE_NS UINT64_C(1024000)
+#define H100_SWITCH_NS UINT64_C(100000)
 /* As in the agent: agent_rest_ns(). */
 #define REST_SPARSE_NS UINT64_C(60000)
 #define REST_NS (2 * MS)
@@ -456,9 +459,149 @@ static void deliver(struct member *member)
     }
 }
 
+/* --- Quiet steps ----------------------------------------------------------------------------------- */
+
+/* Nothing happens to whoever has that much left of something before the step in which it runs out. */
+static uint64_t quiet_of(uint64_t left_ns)
+{
+    return left_ns ? (left_ns - 1) / WORLD_STEP_NS : 0;
+}
+
+static uint64_t quiet_until(const struct world *world, uint64_t at)
+{
+    return at > world->now ? quiet_of(at - world->now) : 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t quiet_until_mail(const struct world *world, const struct mailbox *box)
+{
+    return box->count ? quiet_until(world, box->mails[0].due) : UINT64_MAX;
+}
+
+/* Whether it asks for a lease, submits more, or begins its next burst, in the next step. */
+static bool goes_on(const struct member *member)
+{
+    const struct program *program = &member->program;
+    uint64_t ahead_ns = member->ahead_ns ? member->ahead_ns : AHEAD_NS;
+    bool may_submit = member->gate_open && !(member->flags & WIRE_LEASE_STILL);
+    if (!member->gate_open && !member->is_draining && !member->has_asked && waits_at_gate(member))
+        return true;
+    if (program->burst && member->pieces == program->burst)
+        return member->in_flight_ns == 0 && (has_work(member) || !may_submit);
+    return may_submit && has_work(member) && member->in_flight_ns < ahead_ns + program->piece_ns;
+}
+
+/* How many steps pass until the member does something, if nothing that it has before the GPU is done by then. */
+static uint64_t quiet_steps_of(const struct member *member)
+{
+    const struct world *world = member->world;
+    uint64_t steps = quiet_until_mail(world, &member->outbox);
+    if (member->is_dead)
+        return UINT64_MAX;
+    if (member->is_stopped)
+        return steps;
+    steps = least(steps, quiet_until_mail(world, &member->inbox));
+    if (member->calls != member->counted || goes_on(member))
+        return 0;
+    if (!has_work(member))
+        steps = least(steps, quiet_until(world, member->idle_until));
+    bool is_calm = member->in_flight_ns == 0 && !(member->gate_open && waits_at_gate(member));
+    if (member->is_draining) {
+        steps = least(steps, quiet_until(world, member->revoked_at + ARBITER_PATIENCE_NS +
+                                                    longest_of(&member->program)));
+        if (member->in_flight_ns == 0)
+            steps = least(steps, quiet_until(world, member->idle_since + NOTICES_AFTER_NS + calm_ns(member)));
+    } else if (member->gate_open && !member->is_free) {
+        if (is_calm && world->now - member->idle_since < rest_ns(member))
+            steps = least(steps, quiet_until(world, member->idle_since + rest_ns(member)));
+        if ((member->flags & WIRE_LEASE_REPORT) && member->calls)
+            steps = least(steps, quiet_until(world, member->reported_at + member->report_due));
+    }
+    return steps;
+}
+
+/* Whose work the GPU does, or NULL. */
+static struct member *running_on(struct world *world, unsigned gpu)
+{
+    unsigned running = world->running[gpu];
+    return running < world->member_count && may_run(&world->members[running], gpu) ? &world->members[running]
+                                                                                   : NULL;
+}
+
+static uint64_t quiet_steps_on(struct world *world, unsigned gpu)
+{
+    const struct member *member = running_on(world, gpu);
+    if (!member) {
+        for (unsigned i = 0; i < world->member_count; i++)
+            if (may_run(&world->members[i], gpu))
+                return 0;
+        return UINT64_MAX;
+    }
+    if (!world->slice_left_ns[gpu] || world->running[gpu] != world->served[gpu])
+        return 0;
+    if (world->switching_ns[gpu] >= WORLD_STEP_NS)
+        return quiet_of(world->switching_ns[gpu]);
+    uint64_t steps = quiet_of(world->slice_left_ns[gpu]);
+    if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
+        return steps;
+    steps = least(steps, quiet_of(least(member->first_left_ns, member->in_flight_ns)));
+    uint64_t ahead_ns = (member->ahead_ns ? member->ahead_ns : AHEAD_NS) + member->program.piece_ns;
+    if (member->in_flight_ns >= ahead_ns)
+        steps = least(steps, (member->in_flight_ns - ahead_ns) / WORLD_STEP_NS);
+    return steps;
+}
+
+/* So many steps pass in which nothing happens but that time goes by. */
+static void pass_quietly(struct world *world, uint64_t steps)
+{
+    uint64_t ns = steps * WORLD_STEP_NS;
+    world->now += ns;
+    for (unsigned gpu = 0; gpu < world->gpu_count; gpu++) {
+        struct member *member = running_on(world, gpu);
+        if (!member && world->member_count) {
+            world->running[gpu] = (unsigned)((world->running[gpu] + steps) % world->member_count);
+            world->slice_left_ns[gpu] = world->slice_ns;
+        } else if (world->switching_ns[gpu] >= WORLD_STEP_NS) {
+            world->switching_ns[gpu] -= ns;
+        } else if (member) {
+            world->slice_left_ns[gpu] -= ns;
+            if ((unsigned)__builtin_ctzll(gpus_of(member)) != gpu)
+                continue;
+            member->in_flight_ns -= ns;
+            member->device_ns += ns;
+            member->first_left_ns -= ns;
+        }
+    }
+    for (unsigned i = 0; i < world->member_count; i++) {
+        struct member *member = &world->members[i];
+        if (member->is_dead || member->is_stopped)
+            continue;
+        member->begun_ns += member->had_work ? ns : 0;
+        if (member->in_flight_ns || (member->gate_open && waits_at_gate(member)))
+            member->idle_since = world->now;
+    }
+}
+
+static void skip_quiet_steps(struct world *world, uint64_t end)
+{
+    uint64_t steps = least(quiet_until(world, end), quiet_until(world, arbiter_next(world->arbiter)));
+    for (unsigned gpu = 0; gpu < world->gpu_count && steps; gpu++)
+        steps = least(steps, quiet_steps_on(world, gpu));
+    for (unsigned i = 0; i < world->member_count && steps; i++)
+        steps = least(steps, quiet_steps_of(&world->members[i]));
+    if (steps)
+        pass_quietly(world, steps);
+}
+
 void world_run(struct world *world, uint64_t ns)
 {
-    for (uint64_t end = world->now + ns; world->now < end;) {
+    for (uint64_t begin = world->now, end = begin + ns; world->now < end;) {
+        if (world->now > begin) /* the test may have changed anything before */
+            skip_quiet_steps(world, end);
         world->now += WORLD_STEP_NS;
         for (unsigned gpu = 0; gpu < world->gpu_count; gpu++)
             run_gpu(world, gpu);
@@ -485,6 +628,12 @@ void world_begin(struct world *world)
     world->slice_ns = SLICE_NS;
     world->arbiter = arbiter_new(&calls, world, world->now);
     assert_non_null(world->arbiter);
+}
+
+void world_be_h100(struct world *world)
+{
+    world->slice_ns = H100_SLICE_NS;
+    world->switch_ns = H100_SWITCH_NS;
 }
 
 void world_kill(struct member *member)

@@ -119,6 +119,8 @@ struct world {
 };
 
 void world_begin(struct world *world);
+/* Its card has the constants of an H100. */
+void world_be_h100(struct world *world);
 void world_end(struct world *world);
 struct member *world_add(struct world *world, const char *share, unsigned priority, struct program program);
 /* A session of that user's; those of others have each a user of their own. */

@@ -27,9 +27,6 @@
 /* Each case runs with so many different moments at which somebody comes. */
 #define PHASES 5u
 #define PHASE_NS UINT64_C(3500000) /* a period of the service in all */
-/* An H100's, as src/simgpu/device/constants.def has them. */
-#define H100_SLICE_NS UINT64_C(1024000)
-#define H100_SWITCH_NS UINT64_C(100000)
 /* Wanted of p99, and of bursts a second. */
 #define WANTED_TIMES 1.5
 #define WANTED_PART 0.95
@@ -199,10 +196,8 @@ static struct first worst(struct first (*run)(unsigned), enum device device, boo
     for (unsigned phase = 0; phase < PHASES; phase++) {
         world_begin(&world);
         bursts.count = 0;
-        if (device == H100) {
-            world.slice_ns = H100_SLICE_NS;
-            world.switch_ns = H100_SWITCH_NS;
-        }
+        if (device == H100)
+            world_be_h100(&world);
         struct first first = run(phase);
         world_end(&world);
         worst.first_ms = fmax(worst.first_ms, first.first_ms);
