@@ -38,9 +38,6 @@ static void note_guest(struct arbiter_session *session, const struct judged *jud
         account_forgive(session, FORGIVEN_CONTENT);
     }
     account_note_guest(session, judged, speed);
-    if (!judged->is_alone && 1 - judged->busy < promised_part(session) &&
-        estimate_measure_for_minimum(session))
-        lease_extend(session, ESTIMATE_MEASURE_NS);
 }
 
 /* A stretch of the session's time is over. */

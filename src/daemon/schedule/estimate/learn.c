@@ -20,7 +20,6 @@ void estimate_begin(struct arbiter_session *session)
 {
     session->estimate = (struct session_estimate){
         .measures_most = MEASURES,
-        .measured = {.until = session->arbiter->now + BACKOFF_FIRST_NS, .length = BACKOFF_FIRST_NS},
         .doubted.length = DOUBT_FIRST_NS,
         .density = 1,
         .dense_after_ns = DENSE_NS,
@@ -287,7 +286,6 @@ static void set_known(struct arbiter_session *session)
     uint64_t now = session->arbiter->now;
     session->estimate.is_known = true;
     session->estimate.known_at = session->estimate.known_at ? session->estimate.known_at : now;
-    session->estimate.measured.until = now + session->estimate.measured.length;
 }
 
 /* Learn the session's cost from the stretch that is over. */
@@ -302,7 +300,6 @@ static void learn_cost(struct arbiter_session *session, const struct stretch *st
     }
     session->estimate.is_doubted = estimate_is_measured_singly(session) && !estimate_is_sure_of_each(session);
     if (solo_cost_learn(&session->estimate.cost, told, !session->estimate.is_known)) {
-        session->estimate.measured.length = BACKOFF_FIRST_NS;
         session->estimate.doubted.length = DOUBT_FIRST_NS;
         /* The stretch may have had calls of both kinds. */
         session->estimate.is_doubted = is_on(confirm);

@@ -93,8 +93,8 @@ struct session_estimate {
     /* How much of its allowance of measuring turns (all other gates closed) it has taken; and how much it may take,
      * for each process that is measured by itself. */
     unsigned measures, measures_most;
-    /* Until when it is not measured again because its minimum depends on its cost; and because its cost is doubted. */
-    struct backoff measured, doubted;
+    /* Until when it is not measured again although its cost is doubted. */
+    struct backoff doubted;
     bool is_doubted;
     /* Parts of the time, smoothed: `density`: it keeps the GPU busy when alone; `share_used`: it used the GPU;
      * `share_busy`: it had work. `used_over_ns`: how much time `share_used` covers, little if it is to count soon
