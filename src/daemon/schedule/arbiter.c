@@ -200,15 +200,10 @@ static void find_roles(struct arbiter *arbiter)
 static void change_roles(struct arbiter *arbiter)
 {
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        if (session->facts.closing)
-            continue;
-        if (session->facts.lease == LEASE_EXCLUSIVE && !session->role.takes_turns)
-            convert_lease(session, LEASE_GUEST);
-        else if (session->facts.lease == LEASE_GUEST && session->role.takes_turns &&
-                 !lease_is_obstructed(session) &&
-                 !(is_measuring(session) && estimate_is_measured_singly(session)))
-            convert_lease(session, LEASE_EXCLUSIVE);
-        else if (session->facts.lease == LEASE_GUEST && session->role.takes_turns)
+        enum lease_due due = lease_due_by_role(session);
+        if (due == LEASE_CONVERTS)
+            convert_lease(session, session->role.takes_turns ? LEASE_EXCLUSIVE : LEASE_GUEST);
+        else if (due == LEASE_CLOSES)
             close_lease(session);
     }
 }
@@ -221,79 +216,25 @@ static void give_up_closing(struct arbiter_session *session)
     end_if_over(session, false);
 }
 
-static void take_steps(struct arbiter *arbiter)
-{
-    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
-        if (session->lease.closes_alone)
-            lease_step(session);
-}
-
 static void take_away(struct arbiter *arbiter)
 {
     for (struct arbiter_session *session = arbiter->sessions; session; session = session->next) {
-        if (session->facts.closing) {
-            lease_note_left(session);
-            if (arbiter->now >= session->lease.closes_at)
-                give_up_closing(session);
-            continue;
-        }
-        if (session->facts.lease == LEASE_LOOSE) {
-            if (arbiter->now >= session->lease.retry_at)
-                close_lease(session);
-            continue;
-        }
-        if (session->facts.lease != LEASE_GUEST && !lease_is_in_the_way(session))
-            continue;
-        if (is_capped(session) && order_tokens_left(session) <= 0) {
+        enum lease_due due = lease_due_by_time(session);
+        if (due == LEASE_IS_OVERDUE)
+            give_up_closing(session);
+        if (due == LEASE_IS_USED_UP)
             account_use_up(session);
+        if (due == LEASE_IS_USED_UP || due == LEASE_CLOSES)
             close_lease(session);
-        } else if (session->facts.lease == LEASE_EXCLUSIVE && order_is_cut_short(session)) {
-            close_lease(session);
-        } else if (session->facts.lease == LEASE_EXCLUSIVE && arbiter->now >= session->lease.turn_ends) {
-            if (order_is_pressed(session))
-                close_lease(session);
-            else
-                lease_extend(session, order_until_overtaken(session));
-        }
     }
 }
 
-static int compare_order(const void *a, const void *b)
+/* Close the guests, or else the turns, on the GPUs that the session waits for. */
+static void close_for(const struct arbiter_session *session, bool guests)
 {
-    const struct arbiter_session *const *left = a, *const *right = b;
-    return order_precedes(*left, *right) ? -1 : order_precedes(*right, *left);
-}
-
-/* `session` waits for several GPUs, of which some are idle. They are kept for it if all sessions that hold the
- * others have to yield to it anyway, and those are told to close now. Otherwise the idle GPUs go to another session
- * meanwhile. All sessions stand in one order, so two that wait for each other's GPUs cannot both keep one. */
-static bool keep_for(struct arbiter_session *session)
-{
-    struct arbiter *arbiter = session->arbiter;
-    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if (lease_is_in_the_way(at) && (at->facts.held & session->facts.gpus) && !at->facts.closing &&
-            !order_precedes(session, at))
-            return false;
-    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if (lease_is_in_the_way(at) && (at->facts.held & session->facts.gpus))
-            close_lease(at);
-    return true;
-}
-
-static uint64_t gpus_in_the_way(const struct arbiter *arbiter)
-{
-    uint64_t gpus = 0;
-    for (const struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if (lease_is_in_the_way(at))
-            gpus |= at->facts.held;
-    return gpus;
-}
-
-/* Close the guests of the GPUs on which `measured` is to be measured, since that begins once they have left. */
-static void close_guests(struct arbiter_session *measured)
-{
-    for (struct arbiter_session *at = measured->arbiter->sessions; at; at = at->next)
-        if (at->facts.lease == LEASE_GUEST && !at->facts.closing && (at->facts.held & measured->facts.gpus))
+    for (struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if ((at->facts.held & session->facts.gpus) &&
+            (guests ? at->facts.lease == LEASE_GUEST : lease_is_in_the_way(at)))
             close_lease(at);
 }
 
@@ -302,38 +243,32 @@ static void give_turns(struct arbiter *arbiter, unsigned count)
     uint64_t kept = 0;
     for (unsigned i = 0; i < count; i++) {
         struct arbiter_session *session = arbiter->sorted[i];
-        uint64_t taken = gpus_in_the_way(arbiter);
         if (!session->role.takes_turns || (session->facts.gpus & kept))
             continue;
-        if (!lease_is_obstructed(session)) {
+        enum lease_turn turn = lease_find_turn(session);
+        if (turn == TURN_BEGINS)
             begin_lease(session, LEASE_EXCLUSIVE);
-        } else if (!(session->facts.gpus & taken)) {
+        if (turn == TURN_AFTER_HOLDERS)
+            close_for(session, false);
+        if (turn == TURN_AFTER_HOLDERS || turn == TURN_AFTER_GUESTS)
             kept |= session->facts.gpus;
-            if (!is_measuring(session))
-                continue;
-            close_guests(session);
+        if (turn == TURN_AFTER_GUESTS && is_measuring(session)) {
+            close_for(session, true);
             arbiter->measured |= session->facts.gpus;
-        } else if ((session->facts.gpus & ~taken) && keep_for(session)) {
-            kept |= session->facts.gpus;
         }
     }
 }
 
 static void give(struct arbiter *arbiter)
 {
-    unsigned count = 0;
+    unsigned count = order_sort(arbiter);
     arbiter->measured = 0;
-    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
-        if (order_is_eligible(at))
-            arbiter->sorted[count++] = at;
-    if (count > 1)
-        qsort(arbiter->sorted, count, sizeof(struct arbiter_session *), compare_order);
     give_turns(arbiter, count);
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next) {
         if (at->facts.lease != LEASE_EXCLUSIVE || !is_measuring(at))
             continue;
         arbiter->measured |= at->facts.held;
-        close_guests(at); /* there are guests if it held a turn before it was to be measured */
+        close_for(at, true); /* there are guests if it held a turn before it was to be measured */
     }
     for (unsigned i = 0; i < count; i++)
         if (!arbiter->sorted[i]->role.takes_turns && !(arbiter->sorted[i]->facts.gpus & arbiter->measured))
@@ -363,7 +298,7 @@ static void decide(struct arbiter *arbiter)
     find_roles(arbiter);
     change_roles(arbiter);
     take_away(arbiter);
-    take_steps(arbiter);
+    lease_take_steps(arbiter);
     give(arbiter);
     lease_note_waiting(arbiter);
     lease_open_gates(arbiter);
@@ -371,6 +306,11 @@ static void decide(struct arbiter *arbiter)
     arbiter->next = NEVER;
     for (const struct arbiter_session *session = arbiter->sessions; session; session = session->next)
         arbiter->next = earliest(arbiter->next, lease_next(session));
+}
+
+void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns)
+{
+    arbiter->quantum_fixed_ns = quantum_ns;
 }
 
 void arbiter_tick(struct arbiter *arbiter, uint64_t now)
@@ -637,116 +577,4 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
         estimate_doubt(session);
     end_if_over(session, false);
     decide(session->arbiter);
-}
-
-/* --- Telling --------------------------------------------------------------------------------------- */
-
-void arbiter_set_quantum(struct arbiter *arbiter, uint64_t quantum_ns)
-{
-    arbiter->quantum_fixed_ns = quantum_ns;
-}
-
-uint64_t arbiter_quantum(const struct arbiter *arbiter)
-{
-    return estimate_turn_ns(arbiter);
-}
-
-bool arbiter_quantum_is_auto(const struct arbiter *arbiter)
-{
-    return !arbiter->quantum_fixed_ns;
-}
-
-uint64_t arbiter_gap(const struct arbiter *arbiter)
-{
-    return (uint64_t)arbiter->gap_ns;
-}
-
-enum arbiter_mode arbiter_mode(const struct arbiter *arbiter, unsigned gpu, uint64_t now)
-{
-    if (!(arbiter->shares >> gpu & 1))
-        return ARBITER_MODE_FREE;
-    uint64_t waited_at = arbiter->gpus[gpu].lease.waited_at;
-    return waited_at && now < waited_at + OPEN_AFTER_NS ? ARBITER_MODE_SHARES : ARBITER_MODE_OPEN;
-}
-
-uint64_t arbiter_handovers(const struct arbiter *arbiter, unsigned gpu)
-{
-    return arbiter->gpus[gpu].lease.handovers;
-}
-
-enum arbiter_lease arbiter_session_lease(const struct arbiter_session *session)
-{
-    return session->facts.lease;
-}
-
-uint64_t arbiter_session_asked(const struct arbiter_session *session, unsigned *steps)
-{
-    *steps = session->facts.closing ? session->lease.steps : 0;
-    return session->facts.closing ? session->lease.closing_at : 0;
-}
-
-bool arbiter_session_waits(const struct arbiter_session *session)
-{
-    return facts_is_waiting(session);
-}
-
-bool arbiter_session_is_undrainable(const struct arbiter_session *session)
-{
-    return session->lease.tries >= TRIES_UNDRAINABLE;
-}
-
-uint64_t arbiter_session_waited(const struct arbiter_session *session)
-{
-    return session->facts.waited_ns;
-}
-
-const uint64_t *arbiter_session_waits_by_length(const struct arbiter_session *session)
-{
-    return session->facts.waits;
-}
-
-bool arbiter_session_understates(const struct arbiter_session *session)
-{
-    return session->estimate.understates;
-}
-
-bool arbiter_session_takes_turns(const struct arbiter_session *session)
-{
-    return session->role.takes_turns;
-}
-
-enum arbiter_why arbiter_session_why(const struct arbiter_session *session, double *got, void **beside)
-{
-    enum arbiter_why why = session->facts.gpus ? session->role.why : WHY_FREE;
-    *got = session->role.got;
-    *beside = NULL;
-    for (struct arbiter_session *at = session->arbiter->sessions; at && why == WHY_NEEDY; at = at->next)
-        if (at->serial == session->role.beside)
-            *beside = at->owner;
-    return why;
-}
-
-uint64_t arbiter_session_overruns(const struct arbiter_session *session)
-{
-    return session->lease.overruns;
-}
-
-uint64_t arbiter_session_used(const struct arbiter_session *session, unsigned gpu)
-{
-    return (uint64_t)session->estimate.used[gpu].ns;
-}
-
-uint64_t arbiter_session_held(const struct arbiter_session *session, unsigned gpu)
-{
-    return (uint64_t)session->account.held_ns[gpu];
-}
-
-double arbiter_session_progress(const struct arbiter_session *session)
-{
-    return session->account.progress;
-}
-
-double arbiter_session_achieved(const struct arbiter_session *session, unsigned gpu, uint64_t now)
-{
-    return estimate_achieved(session, gpu, now);
 }

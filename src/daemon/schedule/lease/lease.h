@@ -45,6 +45,29 @@ void lease_note_waiting(struct arbiter *arbiter);
 /* When the session's lease is to be looked at again; UINT64_MAX: never. */
 uint64_t lease_next(const struct arbiter_session *session);
 
+/* --- due.c ----------------------------------------------------------------------------------------- */
+
+/* What becomes of a lease now. */
+enum lease_due {
+    LEASE_STAYS,
+    LEASE_CONVERTS,   /* a turn becomes a guest's lease, or the other way round */
+    LEASE_CLOSES,     /* it is to be revoked */
+    LEASE_IS_USED_UP, /* the same, since the session's maximum leaves it nothing */
+    LEASE_IS_OVERDUE, /* it was revoked, and its processes are not waited for any longer */
+};
+/* Because the session's role has changed; and because of the time and of those who wait. */
+enum lease_due lease_due_by_role(const struct arbiter_session *session);
+enum lease_due lease_due_by_time(struct arbiter_session *session);
+
+/* When a session that waits may have its turn. */
+enum lease_turn {
+    TURN_BEGINS,        /* now */
+    TURN_WAITS,         /* later, and its GPUs may be others' meanwhile */
+    TURN_AFTER_GUESTS,  /* once guests or the rest of a turn have left its GPUs, which are kept for it */
+    TURN_AFTER_HOLDERS, /* once those have closed that hold some of its GPUs; the others are kept for it */
+};
+enum lease_turn lease_find_turn(const struct arbiter_session *session);
+
 /* --- gates.c --------------------------------------------------------------------------------------- */
 
 /* Open the gates of sessions that hold leases, and tell them what holds for these now. */
@@ -62,6 +85,8 @@ void lease_expect_drained(struct arbiter_process *process, uint64_t left_ns);
 /* If a process of a closing session cannot drain, let each process of it that has drained and waits make one call,
  * which the first may wait for. */
 void lease_step(struct arbiter_session *session);
+/* The same for all sessions in whose closings steps are taken without being asked for. */
+void lease_take_steps(struct arbiter *arbiter);
 /* The process's agent has said something. Counts if the process is closing. */
 void lease_note_answer(struct arbiter_process *process);
 /* When a step is due although no agent asks for it; UINT64_MAX: never. */

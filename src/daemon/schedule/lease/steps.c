@@ -167,3 +167,10 @@ void lease_step(struct arbiter_session *session)
         arbiter->calls->revoke(at->owner, at->facts.lease, ARBITER_PATIENCE_NS);
     }
 }
+
+void lease_take_steps(struct arbiter *arbiter)
+{
+    for (struct arbiter_session *session = arbiter->sessions; session; session = session->next)
+        if (session->lease.closes_alone)
+            lease_step(session);
+}

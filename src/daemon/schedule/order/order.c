@@ -1,5 +1,7 @@
 #include "daemon/schedule/order/order.h"
 
+#include <stdlib.h>
+
 /* Whether a session of a higher priority wants one of its GPUs. */
 static bool is_outranked(const struct arbiter_session *session)
 {
@@ -80,4 +82,21 @@ bool order_presses(const struct arbiter_session *waiter, const struct arbiter_se
     if (!order_is_eligible(waiter) || !(waiter->facts.gpus & holder->facts.held))
         return false;
     return waiter->role.takes_turns ? order_precedes(waiter, holder) : is_measuring(holder);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct arbiter_session *const *left = a, *const *right = b;
+    return order_precedes(*left, *right) ? -1 : order_precedes(*right, *left);
+}
+
+unsigned order_sort(struct arbiter *arbiter)
+{
+    unsigned count = 0;
+    for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
+        if (order_is_eligible(at))
+            arbiter->sorted[count++] = at;
+    if (count > 1)
+        qsort(arbiter->sorted, count, sizeof(struct arbiter_session *), compare);
+    return count;
 }

@@ -8,6 +8,8 @@
 void order_find(struct arbiter *arbiter);
 /* Whether the session waits for a lease, and its maximum lets it have one. */
 bool order_is_eligible(const struct arbiter_session *session);
+/* Sort the sessions that do into arbiter->sorted, the first first. Returns how many there are. */
+unsigned order_sort(struct arbiter *arbiter);
 bool order_precedes(const struct arbiter_session *a, const struct arbiter_session *b);
 /* Whether `waiter` may have `holder`'s turn taken away once its time is up. A guest may only while `holder` is
  * being measured, whatever the order. */
