@@ -6,6 +6,8 @@
 
 #include "daemon/schedule/tunables.h"
 
+#define BACKOFF_MOST_NS (16 * BACKOFF_FIRST_NS)
+
 struct backoff {
     uint64_t until;  /* 0: never yet */
     uint64_t length; /* the next time */

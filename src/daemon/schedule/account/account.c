@@ -47,8 +47,8 @@ static void add_bounded(const struct arbiter_session *session, double *value, do
 static void owe(struct arbiter_session *session, double ns)
 {
     add_bounded(session, &session->account.owed_ns, ns);
-    if (!session->estimate.is_dense && session->account.owed_ns < -AHEAD_MOST_NS)
-        session->account.owed_ns = -AHEAD_MOST_NS;
+    if (!session->estimate.is_dense && session->account.owed_ns < -OWED_MOST_NS / 10)
+        session->account.owed_ns = -OWED_MOST_NS / 10;
 }
 
 void account_forgive(struct arbiter_session *session, enum forgiven why)
@@ -101,17 +101,17 @@ static void promise(struct arbiter_session *session, double passed)
         return;
     }
     session->account.idle_ns += passed;
-    if (session->account.idle_ns >= IDLE_NS)
+    if (session->account.idle_ns >= GAP_MAX_NS)
         session->account.robbed_ns = 0;
     if (!session->estimate.is_dense && session->processes)
         owe(session, passed * (promised_part(session) - 1));
-    else if (session->account.idle_ns >= IDLE_NS && session->account.owed_ns > 0)
+    else if (session->account.idle_ns >= GAP_MAX_NS && session->account.owed_ns > 0)
         session->account.owed_ns = 0;
 }
 
 bool account_has_demand(const struct arbiter_session *session)
 {
-    return session->account.is_backlogged || (session->processes && session->account.idle_ns < IDLE_NS);
+    return session->account.is_backlogged || (session->processes && session->account.idle_ns < GAP_MAX_NS);
 }
 
 /* What the session takes in its present turn is not charged yet, so the bucket may hold that much more. */

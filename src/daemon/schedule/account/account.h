@@ -6,8 +6,7 @@
 
 static inline double bucket_start(const struct arbiter_session *session)
 {
-    double start = (double)session->facts.share.max / SHARE_WHOLE * BUCKET_START_PERIOD_NS;
-    return start < BUCKET_START_NS ? start : BUCKET_START_NS;
+    return BUCKET_NS * fmin(0.4, 2.0 * session->facts.share.max / SHARE_WHOLE);
 }
 
 /* How much of its minimum others keep from it. */

@@ -108,7 +108,7 @@ static bool is_unexplained(const struct beside *beside)
 {
     return is_on(unexplained) &&
            beside->busy_ns > beside->others_ns + beside->unsure_ns + CALL_WAY_NS * beside->calls +
-                                 UNEXPLAINED * beside->spent_ns + LEFT_OF_TURN_NS * beside->turns;
+                                 UNEXPLAINED * beside->spent_ns + GAP_MAX_NS * beside->turns;
 }
 
 /* What the window told of how much of the work the GPU had begun with; earlier windows count less. */
@@ -125,7 +125,7 @@ double estimate_note_beside(struct arbiter_session *session, double passed_ns, d
     struct others others = find_others(session);
     double others_ns = others.ns - beside->before_ns;
     double unsure_ns = fmax(others.unsure_ns - beside->unsure_before_ns, 0);
-    double most_ns = unsure_ns > UNSURE * others_ns ? passed_ns : others_ns;
+    double most_ns = unsure_ns > ERROR_MOST * others_ns ? passed_ns : others_ns;
     beside->passed_ns += passed_ns;
     beside->busy_ns += busy_ns;
     beside->begun_ns += busy_ns * session->facts.told_begun;
@@ -136,7 +136,7 @@ double estimate_note_beside(struct arbiter_session *session, double passed_ns, d
     beside->unsure_ns += unsure_ns;
     beside->before_ns = others.ns;
     beside->unsure_before_ns = others.unsure_ns;
-    if (beside->passed_ns < BESIDE_NS || beside->busy_ns <= 0)
+    if (beside->passed_ns < WINDOW_NS || beside->busy_ns <= 0)
         return most_ns;
     struct guess by_time = guess_by_time(beside);
     double busy = fmin(beside->busy_ns / beside->passed_ns, 1), error = estimate_calls_error(session);

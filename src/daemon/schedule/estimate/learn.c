@@ -19,7 +19,7 @@ static void forget_dense_time(struct arbiter_session *session)
 void estimate_begin(struct arbiter_session *session)
 {
     session->estimate = (struct session_estimate){
-        .measures_most = MEASURES,
+        .measures_most = 4 * MEASURES_TURN,
         .doubted.length = DOUBT_FIRST_NS,
         .density = 1,
         .dense_after_ns = DENSE_NS,
@@ -65,7 +65,7 @@ static double part_of_session(const struct arbiter_process *teller, uint64_t fro
     unsigned count = 0;
     for (const struct arbiter_process *at = session->processes; at; at = at->next) {
         if ((!is_let_in(at) && at->facts.reported_at <= from) ||
-            session->arbiter->now - at->facts.reported_at > SILENT_NS)
+            session->arbiter->now - at->facts.reported_at > (uint64_t)BUSY_SMOOTH_NS)
             continue;
         double part = at->estimate.busy_told_ns > 0 ? at->estimate.busy_part : teller->estimate.busy_part;
         sum += part;
@@ -158,11 +158,11 @@ static void set_dense(struct arbiter_session *session, bool is_dense)
 {
     if (session->estimate.is_dense == is_dense)
         return;
-    if (!is_dense && session->arbiter->now - session->estimate.dense_at >= SETTLED_NS)
+    if (!is_dense && session->arbiter->now - session->estimate.dense_at >= (uint64_t)SMOOTH_NS)
         session->estimate.dense_after_ns = DENSE_NS;
     session->estimate.became_light |= !is_dense;
     if (is_on(dense_after) && is_dense && session->facts.lease == LEASE_GUEST &&
-        session->estimate.dense_after_ns < DENSE_MOST_NS)
+        session->estimate.dense_after_ns < 8 * DENSE_NS)
         session->estimate.dense_after_ns *= 2;
     session->estimate.is_dense = is_dense;
     session->estimate.dense_at = session->arbiter->now;

@@ -56,7 +56,7 @@ bool estimate_compare(struct arbiter_session *session, double *unsaid_ns)
             continue;
         is_doubtful = true;
         if (estimate->doubts + 1 >= LOOKS_TO_DOUBT)
-            unsaid_ns[gpu] = (part - said) * fmin(passed, LOOK_CHARGES_MOST_NS);
+            unsaid_ns[gpu] = (part - said) * fmin(passed, 6 * (double)LOOKS_APART_NS);
     }
     if (!is_time || !is_on(look))
         return false;
@@ -64,7 +64,7 @@ bool estimate_compare(struct arbiter_session *session, double *unsaid_ns)
     estimate->trusts = is_believed ? estimate->trusts + 1 : 0;
     if (estimate->doubts >= LOOKS_TO_DOUBT)
         estimate->understates = true;
-    else if (estimate->trusts >= LOOKS_TO_TRUST)
+    else if (estimate->trusts >= 3 * LOOKS_TO_DOUBT)
         estimate->understates = false;
     estimate->looked_at = session->arbiter->now;
     estimate->said_ns = 0;

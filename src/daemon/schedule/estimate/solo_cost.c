@@ -17,7 +17,7 @@ static bool is_beyond(struct trend *trend, double value, double least)
         return false;
     }
     double distance = fabs(value - trend->level);
-    if (trend->count == TREND_COUNT && distance > least + TREND_SPREADS * trend->spread) {
+    if (trend->count == TREND_COUNT && distance > least + SURE * trend->spread) {
         trend->odd++;
         return true;
     }
@@ -47,7 +47,7 @@ double solo_cost_error(const struct solo_cost *cost)
     double each_ns = cost->ns / cost->calls, others = cost->stretches - 1;
     double squares =
         cost->ns_squares - 2 * each_ns * cost->products + each_ns * each_ns * cost->calls_squares;
-    double few = is_on(few_differing) && !are_calls_alike(cost) ? FEW_DIFFERING : FEW;
+    double few = is_on(few_differing) && !are_calls_alike(cost) ? 2 * FEW : FEW;
     return sqrt(fmax(squares, 0) * cost->stretches / others) / cost->ns * (1 + few / others);
 }
 
@@ -64,7 +64,7 @@ bool solo_cost_is_sure(const struct solo_cost *cost)
 
 bool solo_cost_is_steady(const struct solo_cost *cost)
 {
-    return cost->stretches >= (are_calls_alike(cost) ? STRETCHES_LEAST : STRETCHES_DIFFERING) &&
+    return cost->stretches >= (are_calls_alike(cost) ? STRETCHES_LEAST : 3 * STRETCHES_LEAST) &&
            solo_cost_error(cost) < ERROR_MOST;
 }
 
@@ -120,7 +120,7 @@ bool solo_cost_learn(struct solo_cost *cost, struct cost_stretch stretch, bool i
     bool was_sure = cost->alone.count > 1 && solo_cost_is_sure(cost);
     double usual = was_sure ? cost->alone.spread : INFINITY;
     bool is_odd = is_beyond(&cost->alone, log(each_ns), ODD_ALONE) ||
-                  (is_measure && distance > ODD_ALONE + TREND_SPREADS * fmin(usual, cost->alone.spread));
+                  (is_measure && distance > ODD_ALONE + SURE * fmin(usual, cost->alone.spread));
     if (!(was_sure || solo_cost_is_sure(cost)) || !is_odd) {
         cost->odd_ns = cost->odd_calls = 0;
         add(cost, stretch.busy_ns, stretch.calls, stretch.is_guess);

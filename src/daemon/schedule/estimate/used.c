@@ -11,7 +11,7 @@ uint64_t estimate_turn_ns(const struct arbiter *arbiter)
     if (arbiter->quantum_fixed_ns)
         return arbiter->quantum_fixed_ns;
     if (!is_on(auto_quantum) || arbiter->gap_ns == 0)
-        return QUANTUM_START_NS;
+        return 2 * QUANTUM_AUTO_MIN_NS;
     if (quantum < QUANTUM_AUTO_MIN_NS)
         return QUANTUM_AUTO_MIN_NS;
     return quantum < QUANTUM_AUTO_MAX_NS ? quantum : QUANTUM_AUTO_MAX_NS;
@@ -83,7 +83,7 @@ static double believed_part(const struct arbiter_session *session)
         return 1;
     FOR_GPUS (gpu, session->facts.held) {
         double left = session->arbiter->gpus[gpu].estimate.left_ns;
-        part = left < 0 && 1 + left / UNTAKEN_PART_NS < part ? 1 + left / UNTAKEN_PART_NS : part;
+        part = left < 0 && 1 + left / WINDOW_NS < part ? 1 + left / WINDOW_NS : part;
     }
     return part;
 }

@@ -43,7 +43,7 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
     uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;
     *ahead_ns = is_on(ahead_bound_bucket) && is_capped(session) && order_tokens_left(session) < BUCKET_NS / 2
-                    ? AHEAD_BOUND_NS
+                    ? ARBITER_LEAD_NS
                     : 0;
     if (session->facts.lease == LEASE_EXCLUSIVE && (is_capped(session) || order_is_waited_for(session)) &&
         !order_keeps_its_gaps(session))
@@ -61,7 +61,7 @@ static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
             session->facts.lease == LEASE_GUEST || at->facts.lease == LEASE_GUEST ? WIRE_LEASE_COMPANY : 0;
         if (at->role.takes_turns && at->estimate.is_known && !at->estimate.is_dense && !*ahead_ns &&
             is_on(ahead_bound_gaps))
-            *ahead_ns = AHEAD_BOUND_NS;
+            *ahead_ns = ARBITER_LEAD_NS;
         if (at->facts.priority == session->facts.priority)
             continue;
         if (at->facts.priority < session->facts.priority) {

@@ -119,7 +119,7 @@ void lease_close(struct arbiter_session *session)
         arbiter->calls->revoke(at->owner, at->facts.lease, ARBITER_PATIENCE_NS);
     }
     longest = longest < LONGEST_BELIEVED_NS ? longest : LONGEST_BELIEVED_NS;
-    session->lease.closes_at = arbiter->now + longest + ARBITER_PATIENCE_NS + ARBITER_GRACE_NS;
+    session->lease.closes_at = arbiter->now + longest + 2 * ARBITER_PATIENCE_NS;
 }
 
 void lease_leave(struct arbiter_process *process)
@@ -158,7 +158,7 @@ void lease_become_loose(struct arbiter_session *session)
     facts_set_flags(session, WIRE_LEASE_REPORT, 0);
     uint64_t pause = RETRY_UNDRAINABLE_NS;
     if (session->lease.tries < TRIES_UNDRAINABLE)
-        pause = RETRY_NS << (session->lease.tries - 1);
+        pause = ARBITER_PATIENCE_NS << (session->lease.tries - 1);
     session->lease.retry_at = arbiter->now + pause;
     for (struct arbiter_process *at = session->processes; at; at = at->next)
         facts_want_again(at);

@@ -140,7 +140,7 @@ static void note_entangled(struct arbiter_session *session)
     if (!session->lease.entangled_for)
         session->lease.entangled_for = ENTANGLED_CLOSINGS;
     session->lease.entangled = session->lease.entangled_for;
-    if (session->lease.entangled_for < ENTANGLED_MOST)
+    if (session->lease.entangled_for < 64 * ENTANGLED_CLOSINGS)
         session->lease.entangled_for *= 2;
     facts_note_step(session);
 }

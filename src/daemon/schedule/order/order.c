@@ -17,7 +17,7 @@ static bool is_at_cost_of_others(const struct arbiter_session *session)
 {
     for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
         if (at != session && (at->facts.gpus & session->facts.gpus) && at->role.takes_turns &&
-            missing(at) > ROBBED_A_LITTLE_NS)
+            missing(at) > NEEDY_NS / 2)
             return true;
     return false;
 }
@@ -42,7 +42,7 @@ static void find_due(struct arbiter_session *session)
     bool is_outrun = session->order.is_robbed || (is_on(outranked_due) && is_outranked(session));
     if (owed <= 0 || (!is_outrun && (!is_needy || (is_on(at_cost) && is_at_cost_of_others(session)))))
         session->order.is_due = false;
-    else if (owed >= (is_needy ? BEHIND_NS : (double)estimate_turn_ns(session->arbiter)))
+    else if (owed >= (is_needy ? NEEDY_NS / 10 : (double)estimate_turn_ns(session->arbiter)))
         session->order.is_due = true;
 }
 

@@ -25,7 +25,7 @@ void role_favour_judge(struct arbiter_session *session)
 {
     struct favour *favour = &session->role.favour;
     uint64_t now = session->arbiter->now, passed = now - favour->from;
-    if (passed < FAVOUR_WINDOW_NS)
+    if (passed < (uint64_t)WINDOW_NS)
         return;
     bool is_wasted = favour->ns - favour->used_ns > FAVOUR_WASTE * (double)passed;
     if (is_on(favour_waste) && is_wasted && favour->was_wasted) {

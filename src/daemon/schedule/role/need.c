@@ -49,7 +49,7 @@ void role_count_guest(struct arbiter_session *session, const struct judged *judg
     pace->ns += judged->whole_ns;
     pace->speed_ns += judged->speed * judged->passed_ns;
     pace->calls += judged->calls;
-    double kept = fmin(GUEST_MOST_NS / pace->ns, 1);
+    double kept = fmin(PROCESS_SMOOTH_NS / pace->ns, 1);
     *pace = (struct pace){pace->ns * kept, pace->speed_ns * kept, pace->calls * kept};
 }
 
@@ -76,15 +76,15 @@ static double speed_at(const struct pace *pace)
 static bool are_turns_in_vain(const struct arbiter_session *session)
 {
     const struct pace *guest = &session->role.as_guest, *turns = &session->role.in_turns;
-    if (turns->ns < TRIAL_NS || guest->ns < GUEST_LEAST_NS || turns->calls < 1 || guest->calls < 1 ||
+    if (turns->ns < TRIAL_NS || guest->ns < WINDOW_NS || turns->calls < 1 || guest->calls < 1 ||
         guest->speed_ns <= 0 || speed_at(guest) > promised_part(session) * ABOUT_MIN)
         return false;
     double before = calls_in(guest, turns->ns), brought = turns->calls - before;
     double should_bring = before * (speed_at(turns) / speed_at(guest) - 1);
     double chance = by_chance(before, guest->calls, turns->calls);
     bool is_sure = should_bring > SURE * chance && brought < OF_USE * should_bring;
-    bool is_long = turns->ns >= TRIAL_LONG_NS && chance < CHANCE_LITTLE * before;
-    return is_sure || (is_long && brought < fmax(OF_USE_LONG * should_bring, chance));
+    bool is_long = turns->ns >= 2 * TRIAL_NS && chance < CHANCE_LITTLE * before;
+    return is_sure || (is_long && brought < fmax(2 * OF_USE * should_bring, chance));
 }
 
 /* The session is as fast as a guest as in turns: its turns end, and those that others take for its sake. */

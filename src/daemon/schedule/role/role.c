@@ -30,7 +30,7 @@ static bool is_to_be_measured(const struct arbiter_session *session)
         return true;
     if (session->arbiter->now - session->facts.came_at < MEASURE_BELOW_NS && facts_is_below_a_guest(session))
         return false;
-    return account_measure_left(session) > (session->role.is_measured ? 0 : MEASURE_LEAST_NS);
+    return account_measure_left(session) > (session->role.is_measured ? 0 : (double)ESTIMATE_MEASURE_NS / 2);
 }
 
 void role_pass(struct arbiter *arbiter, double passed)
