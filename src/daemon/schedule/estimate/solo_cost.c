@@ -47,8 +47,7 @@ double solo_cost_error(const struct solo_cost *cost)
     double each_ns = cost->ns / cost->calls, others = cost->stretches - 1;
     double squares =
         cost->ns_squares - 2 * each_ns * cost->products + each_ns * each_ns * cost->calls_squares;
-    double few = is_on(few_differing) && !are_calls_alike(cost) ? 2 * FEW : FEW;
-    return sqrt(fmax(squares, 0) * cost->stretches / others) / cost->ns * (1 + few / others);
+    return sqrt(fmax(squares, 0) * cost->stretches / others) / cost->ns * (1 + FEW / others);
 }
 
 bool solo_cost_is_alike(const struct solo_cost *cost)
