@@ -82,9 +82,7 @@ static bool are_turns_in_vain(const struct arbiter_session *session)
     double before = calls_in(guest, turns->ns), brought = turns->calls - before;
     double should_bring = before * (speed_at(turns) / speed_at(guest) - 1);
     double chance = by_chance(before, guest->calls, turns->calls);
-    bool is_sure = should_bring > SURE * chance && brought < OF_USE * should_bring;
-    bool is_long = turns->ns >= 2 * TRIAL_NS && chance < CHANCE_LITTLE * before;
-    return is_sure || (is_long && brought < fmax(2 * OF_USE * should_bring, chance));
+    return should_bring > SURE * chance && brought < OF_USE * should_bring;
 }
 
 /* The session is as fast as a guest as in turns: its turns end, and those that others take for its sake. */
