@@ -622,6 +622,24 @@ def short_sessions(say, daemon):
             say(count)
 
 
+def close_descriptors(say, daemon):
+    """Two programs that work all the time, with a maximum, and close their sockets ten times a second (preloads/descriptors.c)."""
+    product, workers, count = daemon.product, [], 0
+    preload = f"LD_PRELOAD={product.interceptor}:{product.program('descriptors.so')}"
+    for _ in range(2):
+        session = make_whole_session(daemon, compute="0%..10%")
+        workers.append(start_program(daemon, session, "env", preload, product.program("worker"), 500))
+        workers[-1].stdout.readline()
+        workers[-1].stdin.write("1000000\n")
+        workers[-1].stdin.flush()
+    while True:
+        for worker in workers:
+            worker.send_signal(signal.SIGUSR1)
+        count += 1
+        say(count)
+        time.sleep(0.1)
+
+
 def linger_at_memory_sockets(say, daemon):
     """Sockets that linger, sent to each socket by which programs hand out their memory."""
     count = 0

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("before_others")
 
 BESIDE_MS = 1500  # beside loops
 ROUNDS = 3  # the median of so many counts
-TRIES, QUIET_PART = 6, 0.25  # a round counts if so much of the CPUs was idle: else a burst waits for a CPU, not for the GPU
+TRIES, QUIET_PART = 5, 0.25  # a round counts if so much of the CPUs was idle: else a burst waits for a CPU, not for the GPU
 SHORT_MS = 250
 LOOPS = 2
 # bench/first.py has the figures; where a newcomer is measured without a bound, they are 15 times and 0.7.

@@ -181,7 +181,7 @@ class Soak:
             attacks.ask_and_give_back: (daemon,), attacks.linger_at_memory_sockets: (daemon,), attacks.ask_in_vain: (daemon,),
             attacks.have_strange_names: (daemon,)}
         self.with_programs = {attacks.take_uncharged: (daemon,), attacks.stop_while_leaving: (daemon,),
-                              attacks.short_sessions: (daemon,)}
+                              attacks.short_sessions: (daemon,), attacks.close_descriptors: (daemon,)}
         if can_run(daemon):
             self.attacks |= self.with_programs
         else:
