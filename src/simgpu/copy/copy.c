@@ -116,49 +116,27 @@ static CUresult copy_linear(struct copy copy)
 
 #define HOST_ADDRESS(pointer) ((uint64_t)(uintptr_t)(pointer))
 
-/* Each form four times: as it is and for per-thread streams, synchronous and not. */
-#define COPY(name, name_async, per_thread_suffix, per_thread_async_suffix, to_type, to_kind, from_type,      \
-             from_kind)                                                                                      \
-    CUresult name(to_type to, from_type from, size_t bytes)                                                  \
-    {                                                                                                        \
-        return copy_linear((struct copy){.to_side = to_kind,                                                 \
-                                         .from_side = from_kind,                                             \
-                                         .to = HOST_ADDRESS(to),                                             \
-                                         .from = HOST_ADDRESS(from),                                         \
-                                         .bytes = bytes});                                                   \
-    }                                                                                                        \
-    CUresult name##per_thread_suffix(to_type to, from_type from, size_t bytes)                               \
-    {                                                                                                        \
-        return copy_linear((struct copy){.to_side = to_kind,                                                 \
-                                         .from_side = from_kind,                                             \
-                                         .to = HOST_ADDRESS(to),                                             \
-                                         .from = HOST_ADDRESS(from),                                         \
-                                         .bytes = bytes,                                                     \
-                                         .per_thread = true});                                               \
-    }                                                                                                        \
-    CUresult name_async(to_type to, from_type from, size_t bytes, CUstream stream)                           \
-    {                                                                                                        \
-        return copy_linear((struct copy){.to_side = to_kind,                                                 \
-                                         .from_side = from_kind,                                             \
-                                         .to = HOST_ADDRESS(to),                                             \
-                                         .from = HOST_ADDRESS(from),                                         \
-                                         .bytes = bytes,                                                     \
-                                         .stream = stream,                                                   \
-                                         .is_async = true});                                                 \
-    }                                                                                                        \
-    CUresult name_async##per_thread_async_suffix(to_type to, from_type from, size_t bytes, CUstream stream)  \
-    {                                                                                                        \
-        return copy_linear((struct copy){.to_side = to_kind,                                                 \
-                                         .from_side = from_kind,                                             \
-                                         .to = HOST_ADDRESS(to),                                             \
-                                         .from = HOST_ADDRESS(from),                                         \
-                                         .bytes = bytes,                                                     \
-                                         .stream = stream,                                                   \
-                                         .per_thread = true,                                                 \
-                                         .is_async = true});                                                 \
-    }
+static CUresult copy_form(CUstream stream, bool per_thread, bool is_async, enum copy_side to_side,
+                          uint64_t to, enum copy_side from_side, uint64_t from, size_t bytes)
+{
+    return copy_linear((struct copy){.to_side = to_side,
+                                     .from_side = from_side,
+                                     .to = to,
+                                     .from = from,
+                                     .bytes = bytes,
+                                     .stream = stream,
+                                     .per_thread = per_thread,
+                                     .is_async = is_async});
+}
 
-COPY(cuMemcpy, cuMemcpyAsync, _ptds, _ptsz, CUdeviceptr, COPY_ANY, CUdeviceptr, COPY_ANY)
-COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, _ptds, _ptsz, CUdeviceptr, COPY_DEVICE, const void *, COPY_HOST)
-COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, _ptds, _ptsz, void *, COPY_HOST, CUdeviceptr, COPY_DEVICE)
-COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, _ptds, _ptsz, CUdeviceptr, COPY_DEVICE, CUdeviceptr, COPY_DEVICE)
+/* Synchronous and not. */
+#define COPY(name, name_async, to_type, to_side, from_type, from_side)                                       \
+    SIM_FORMS(name, _ptds, copy_form, (to_type to, from_type from, size_t bytes), NULL, false, to_side,      \
+              HOST_ADDRESS(to), from_side, HOST_ADDRESS(from), bytes)                                        \
+    SIM_FORMS(name_async, _ptsz, copy_form, (to_type to, from_type from, size_t bytes, CUstream stream),     \
+              stream, true, to_side, HOST_ADDRESS(to), from_side, HOST_ADDRESS(from), bytes)
+
+COPY(cuMemcpy, cuMemcpyAsync, CUdeviceptr, COPY_ANY, CUdeviceptr, COPY_ANY)
+COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, COPY_DEVICE, const void *, COPY_HOST)
+COPY(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, COPY_HOST, CUdeviceptr, COPY_DEVICE)
+COPY(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, COPY_DEVICE, CUdeviceptr, COPY_DEVICE)

@@ -76,55 +76,30 @@ static CUresult fill_run(struct fill fill)
     return CUDA_SUCCESS;
 }
 
-#define FILL(suffix, type)                                                                                   \
-    static CUresult fill_##suffix(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,     \
-                                  CUstream stream, bool per_thread, bool is_async)                           \
-    {                                                                                                        \
-        return fill_run((struct fill){.address = to,                                                         \
-                                      .pitch = pitch,                                                        \
-                                      .value = value,                                                        \
-                                      .element_bytes = sizeof(type),                                         \
-                                      .width = width,                                                        \
-                                      .height = height,                                                      \
-                                      .stream = stream,                                                      \
-                                      .per_thread = per_thread,                                              \
-                                      .is_async = is_async});                                                \
-    }                                                                                                        \
-    CUresult cuMemsetD##suffix##_v2(CUdeviceptr to, type value, size_t count)                                \
-    {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, NULL, false, false);                                    \
-    }                                                                                                        \
-    CUresult cuMemsetD##suffix##_v2_ptds(CUdeviceptr to, type value, size_t count)                           \
-    {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, NULL, true, false);                                     \
-    }                                                                                                        \
-    CUresult cuMemsetD##suffix##Async(CUdeviceptr to, type value, size_t count, CUstream stream)             \
-    {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, stream, false, true);                                   \
-    }                                                                                                        \
-    CUresult cuMemsetD##suffix##Async_ptsz(CUdeviceptr to, type value, size_t count, CUstream stream)        \
-    {                                                                                                        \
-        return fill_##suffix(to, 0, value, count, 1, stream, true, true);                                    \
-    }                                                                                                        \
-    CUresult cuMemsetD2D##suffix##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) \
-    {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, NULL, false, false);                           \
-    }                                                                                                        \
-    CUresult cuMemsetD2D##suffix##_v2_ptds(CUdeviceptr to, size_t pitch, type value, size_t width,           \
-                                           size_t height)                                                    \
-    {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, NULL, true, false);                            \
-    }                                                                                                        \
-    CUresult cuMemsetD2D##suffix##Async(CUdeviceptr to, size_t pitch, type value, size_t width,              \
-                                        size_t height, CUstream stream)                                      \
-    {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, stream, false, true);                          \
-    }                                                                                                        \
-    CUresult cuMemsetD2D##suffix##Async_ptsz(CUdeviceptr to, size_t pitch, type value, size_t width,         \
-                                             size_t height, CUstream stream)                                 \
-    {                                                                                                        \
-        return fill_##suffix(to, pitch, value, width, height, stream, true, true);                           \
-    }
+static CUresult fill_form(CUstream stream, bool per_thread, bool is_async, CUdeviceptr to, size_t pitch,
+                          unsigned value, unsigned element_bytes, size_t width, size_t height)
+{
+    return fill_run((struct fill){.address = to,
+                                  .pitch = pitch,
+                                  .value = value,
+                                  .element_bytes = element_bytes,
+                                  .width = width,
+                                  .height = height,
+                                  .stream = stream,
+                                  .per_thread = per_thread,
+                                  .is_async = is_async});
+}
+
+/* Lines and rectangles, synchronous and not. */
+#define FILL_FORMS(name, suffix, is_async, stream, type, ...)                                                \
+    SIM_FORMS(cuMemsetD##name, suffix, fill_form, (CUdeviceptr to, type value, size_t count __VA_ARGS__),    \
+              stream, is_async, to, 0, value, sizeof(type), count, 1)                                        \
+    SIM_FORMS(cuMemsetD2D##name, suffix, fill_form,                                                          \
+              (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height __VA_ARGS__), stream,   \
+              is_async, to, pitch, value, sizeof(type), width, height)
+#define FILL(bits, type)                                                                                     \
+    FILL_FORMS(bits##_v2, _ptds, false, NULL, type)                                                          \
+    FILL_FORMS(bits##Async, _ptsz, true, stream, type, , CUstream stream)
 
 FILL(8, unsigned char)
 FILL(16, unsigned short)

@@ -377,12 +377,5 @@ static CUresult stream_contexts(CUstream handle, bool per_thread, CUcontext *con
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext *context, CUgreenCtx *green)
-{
-    return stream_contexts(stream, false, context, green);
-}
-
-CUresult cuStreamGetCtx_v2_ptsz(CUstream stream, CUcontext *context, CUgreenCtx *green)
-{
-    return stream_contexts(stream, true, context, green);
-}
+SIM_FORMS(cuStreamGetCtx_v2, _ptsz, stream_contexts, (CUstream stream, CUcontext *context, CUgreenCtx *green),
+          stream, context, green)

@@ -121,6 +121,18 @@ CUresult device_check(CUdevice device);
 /* Whether any of the process's contexts on `gpu` is alive; its newest. NULL if none is. */
 CUcontext context_of_gpu(unsigned gpu);
 
+/* Define an entry point and its form for a thread's own default stream: `call(handle, per_thread, arguments...)` does the
+ * work of both. */
+#define SIM_FORMS(name, suffix, call, parameters, handle, ...)                                               \
+    CUresult name parameters                                                                                 \
+    {                                                                                                        \
+        return call(handle, false, ##__VA_ARGS__);                                                           \
+    }                                                                                                        \
+    CUresult name##suffix parameters                                                                         \
+    {                                                                                                        \
+        return call(handle, true, ##__VA_ARGS__);                                                            \
+    }
+
 #define SIM_TRY(call)                                                                                        \
     do {                                                                                                     \
         CUresult result_ = (call);                                                                           \

@@ -21,25 +21,11 @@ static CUresult begin_capture(CUstream handle, bool per_thread, CUstreamCaptureM
     return capture_begin(stream, mode, NULL, NULL, NULL, 0);
 }
 
-CUresult cuStreamBeginCapture(CUstream stream)
-{
-    return begin_capture(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
+SIM_FORMS(cuStreamBeginCapture, _ptsz, begin_capture, (CUstream stream), stream,
+          CU_STREAM_CAPTURE_MODE_GLOBAL)
 
-CUresult cuStreamBeginCapture_ptsz(CUstream stream)
-{
-    return begin_capture(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-    return begin_capture(stream, false, mode);
-}
-
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
-{
-    return begin_capture(stream, true, mode);
-}
+SIM_FORMS(cuStreamBeginCapture_v2, _ptsz, begin_capture, (CUstream stream, CUstreamCaptureMode mode), stream,
+          mode)
 
 static CUresult begin_to_graph(CUstream handle, bool per_thread, CUgraph graph, const CUgraphNode *nodes,
                                const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
@@ -55,18 +41,10 @@ static CUresult begin_to_graph(CUstream handle, bool per_thread, CUgraph graph, 
     return capture_begin(stream, mode, graph, nodes, edges, count);
 }
 
-CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
-                                     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
-{
-    return begin_to_graph(stream, false, graph, nodes, edges, count, mode);
-}
-
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph, const CUgraphNode *nodes,
-                                          const CUgraphEdgeData *edges, size_t count,
-                                          CUstreamCaptureMode mode)
-{
-    return begin_to_graph(stream, true, graph, nodes, edges, count, mode);
-}
+SIM_FORMS(cuStreamBeginCaptureToGraph, _ptsz, begin_to_graph,
+          (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
+           size_t count, CUstreamCaptureMode mode),
+          stream, graph, nodes, edges, count, mode)
 
 static CUresult end_capture(CUstream handle, bool per_thread, CUgraph *graph)
 {
@@ -77,15 +55,7 @@ static CUresult end_capture(CUstream handle, bool per_thread, CUgraph *graph)
     return stream ? capture_end(stream, graph) : CUDA_ERROR_ILLEGAL_STATE;
 }
 
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
-    return end_capture(stream, false, graph);
-}
-
-CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
-{
-    return end_capture(stream, true, graph);
-}
+SIM_FORMS(cuStreamEndCapture, _ptsz, end_capture, (CUstream stream, CUgraph *graph), stream, graph)
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -115,15 +85,8 @@ static CUresult is_capturing(CUstream handle, bool per_thread, CUstreamCaptureSt
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-    return is_capturing(stream, false, status);
-}
-
-CUresult cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status)
-{
-    return is_capturing(stream, true, status);
-}
+SIM_FORMS(cuStreamIsCapturing, _ptsz, is_capturing, (CUstream stream, CUstreamCaptureStatus *status), stream,
+          status)
 
 /* What the caller wants to know; all but the status may be NULL. */
 struct question {
@@ -160,41 +123,19 @@ static CUresult get_info(CUstream handle, bool per_thread, struct question quest
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
-{
-    return get_info(stream, false, (struct question){.status = status, .id = id});
-}
+SIM_FORMS(cuStreamGetCaptureInfo, _ptsz, get_info,
+          (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id), stream,
+          (struct question){.status = status, .id = id})
 
-CUresult cuStreamGetCaptureInfo_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id)
-{
-    return get_info(stream, true, (struct question){.status = status, .id = id});
-}
+SIM_FORMS(cuStreamGetCaptureInfo_v2, _ptsz, get_info,
+          (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+           const CUgraphNode **nodes, size_t *count),
+          stream, (struct question){status, id, graph, nodes, NULL, count})
 
-CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **nodes, size_t *count)
-{
-    return get_info(stream, false, (struct question){status, id, graph, nodes, NULL, count});
-}
-
-CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                        CUgraph *graph, const CUgraphNode **nodes, size_t *count)
-{
-    return get_info(stream, true, (struct question){status, id, graph, nodes, NULL, count});
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **nodes, const CUgraphEdgeData **edges,
-                                   size_t *count)
-{
-    return get_info(stream, false, (struct question){status, id, graph, nodes, edges, count});
-}
-
-CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                        CUgraph *graph, const CUgraphNode **nodes,
-                                        const CUgraphEdgeData **edges, size_t *count)
-{
-    return get_info(stream, true, (struct question){status, id, graph, nodes, edges, count});
-}
+SIM_FORMS(cuStreamGetCaptureInfo_v3, _ptsz, get_info,
+          (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+           const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count),
+          stream, (struct question){status, id, graph, nodes, edges, count})
 
 /* --- Changing -------------------------------------------------------------------------------------- */
 
@@ -211,27 +152,11 @@ static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *node
     return capture_set_tail(stream, nodes, edges, count, flags == SET_DEPENDENCIES);
 }
 
-CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *nodes, size_t count,
-                                           unsigned int flags)
-{
-    return update(stream, false, nodes, NULL, count, flags);
-}
+SIM_FORMS(cuStreamUpdateCaptureDependencies, _ptsz, update,
+          (CUstream stream, CUgraphNode *nodes, size_t count, unsigned int flags), stream, nodes, NULL, count,
+          flags)
 
-CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream stream, CUgraphNode *nodes, size_t count,
-                                                unsigned int flags)
-{
-    return update(stream, true, nodes, NULL, count, flags);
-}
-
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode *nodes,
-                                              const CUgraphEdgeData *edges, size_t count, unsigned int flags)
-{
-    return update(stream, false, nodes, edges, count, flags);
-}
-
-CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream stream, CUgraphNode *nodes,
-                                                   const CUgraphEdgeData *edges, size_t count,
-                                                   unsigned int flags)
-{
-    return update(stream, true, nodes, edges, count, flags);
-}
+SIM_FORMS(cuStreamUpdateCaptureDependencies_v2, _ptsz, update,
+          (CUstream stream, CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count,
+           unsigned int flags),
+          stream, nodes, edges, count, flags)

@@ -347,50 +347,24 @@ static CUresult submit_write(CUstream stream, bool per_thread, CUstreamBatchMemO
     return submit(stream, per_thread, &what, 1, 0);
 }
 
-/* An operation's four forms: with and without _v2, for the legacy and the per-thread default stream. */
+/* An operation with and without _v2. */
 #define FORMS(name, value_type, what, type)                                                                  \
-    CUresult name(CUstream stream, CUdeviceptr address, value_type value, unsigned int flags)                \
-    {                                                                                                        \
-        return what(stream, false, type, address, value, flags);                                             \
-    }                                                                                                        \
-    CUresult name##_v2(CUstream stream, CUdeviceptr address, value_type value, unsigned int flags)           \
-    {                                                                                                        \
-        return what(stream, false, type, address, value, flags);                                             \
-    }                                                                                                        \
-    CUresult name##_ptsz(CUstream stream, CUdeviceptr address, value_type value, unsigned int flags)         \
-    {                                                                                                        \
-        return what(stream, true, type, address, value, flags);                                              \
-    }                                                                                                        \
-    CUresult name##_v2_ptsz(CUstream stream, CUdeviceptr address, value_type value, unsigned int flags)      \
-    {                                                                                                        \
-        return what(stream, true, type, address, value, flags);                                              \
-    }
+    SIM_FORMS(name, _ptsz, what,                                                                             \
+              (CUstream stream, CUdeviceptr address, value_type value, unsigned int flags), stream, type,    \
+              address, value, flags)                                                                         \
+    SIM_FORMS(name##_v2, _ptsz, what,                                                                        \
+              (CUstream stream, CUdeviceptr address, value_type value, unsigned int flags), stream, type,    \
+              address, value, flags)
 FORMS(cuStreamWaitValue32, cuuint32_t, submit_wait, CU_STREAM_MEM_OP_WAIT_VALUE_32)
 FORMS(cuStreamWaitValue64, cuuint64_t, submit_wait, CU_STREAM_MEM_OP_WAIT_VALUE_64)
 FORMS(cuStreamWriteValue32, cuuint32_t, submit_write, CU_STREAM_MEM_OP_WRITE_VALUE_32)
 FORMS(cuStreamWriteValue64, cuuint64_t, submit_write, CU_STREAM_MEM_OP_WRITE_VALUE_64)
 #undef FORMS
 
-CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
-                            unsigned int flags)
-{
-    return submit(stream, false, operations, count, flags);
-}
+SIM_FORMS(cuStreamBatchMemOp, _ptsz, submit,
+          (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations, unsigned int flags),
+          stream, operations, count, flags)
 
-CUresult cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
-                                 unsigned int flags)
-{
-    return submit(stream, true, operations, count, flags);
-}
-
-CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
-                               unsigned int flags)
-{
-    return submit(stream, false, operations, count, flags);
-}
-
-CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
-                                    unsigned int flags)
-{
-    return submit(stream, true, operations, count, flags);
-}
+SIM_FORMS(cuStreamBatchMemOp_v2, _ptsz, submit,
+          (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations, unsigned int flags),
+          stream, operations, count, flags)

@@ -135,25 +135,12 @@ static CUresult attributes_copy(CUstream to_handle, CUstream from_handle, bool p
     return target && source ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult cuStreamGetAttribute(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value)
-{
-    return attribute_get(stream, false, attribute, value);
-}
+SIM_FORMS(cuStreamGetAttribute, _ptsz, attribute_get,
+          (CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value), stream, attribute, value)
 
-CUresult cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value)
-{
-    return attribute_get(stream, true, attribute, value);
-}
-
-CUresult cuStreamSetAttribute(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value)
-{
-    return attribute_set(stream, false, attribute, value);
-}
-
-CUresult cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value)
-{
-    return attribute_set(stream, true, attribute, value);
-}
+SIM_FORMS(cuStreamSetAttribute, _ptsz, attribute_set,
+          (CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value), stream, attribute,
+          value)
 
 CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
 {
@@ -183,12 +170,6 @@ static CUresult attach(CUstream handle, bool per_thread, CUdeviceptr pointer, si
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned int flags)
-{
-    return attach(stream, false, pointer, bytes, flags);
-}
-
-CUresult cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned int flags)
-{
-    return attach(stream, true, pointer, bytes, flags);
-}
+SIM_FORMS(cuStreamAttachMemAsync, _ptsz, attach,
+          (CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned int flags), stream, pointer, bytes,
+          flags)

@@ -209,15 +209,7 @@ static CUresult stream_query(CUstream handle, bool per_thread)
     return reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuStreamQuery(CUstream stream)
-{
-    return stream_query(stream, false);
-}
-
-CUresult cuStreamQuery_ptsz(CUstream stream)
-{
-    return stream_query(stream, true);
-}
+SIM_FORMS(cuStreamQuery, _ptsz, stream_query, (CUstream stream), stream)
 
 static CUresult stream_synchronize(CUstream handle, bool per_thread)
 {
@@ -230,15 +222,7 @@ static CUresult stream_synchronize(CUstream handle, bool per_thread)
     return context_check(context);
 }
 
-CUresult cuStreamSynchronize(CUstream stream)
-{
-    return stream_synchronize(stream, false);
-}
-
-CUresult cuStreamSynchronize_ptsz(CUstream stream)
-{
-    return stream_synchronize(stream, true);
-}
+SIM_FORMS(cuStreamSynchronize, _ptsz, stream_synchronize, (CUstream stream), stream)
 
 /* --- What a stream is like ------------------------------------------------------------------------- */
 
@@ -253,15 +237,7 @@ static CUresult stream_flags(CUstream handle, bool per_thread, unsigned *flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags)
-{
-    return stream_flags(stream, false, flags);
-}
-
-CUresult cuStreamGetFlags_ptsz(CUstream stream, unsigned int *flags)
-{
-    return stream_flags(stream, true, flags);
-}
+SIM_FORMS(cuStreamGetFlags, _ptsz, stream_flags, (CUstream stream, unsigned int *flags), stream, flags)
 
 static CUresult stream_priority(CUstream handle, bool per_thread, int *priority)
 {
@@ -274,15 +250,7 @@ static CUresult stream_priority(CUstream handle, bool per_thread, int *priority)
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetPriority(CUstream stream, int *priority)
-{
-    return stream_priority(stream, false, priority);
-}
-
-CUresult cuStreamGetPriority_ptsz(CUstream stream, int *priority)
-{
-    return stream_priority(stream, true, priority);
-}
+SIM_FORMS(cuStreamGetPriority, _ptsz, stream_priority, (CUstream stream, int *priority), stream, priority)
 
 static CUresult stream_id(CUstream handle, bool per_thread, unsigned long long *id)
 {
@@ -295,15 +263,7 @@ static CUresult stream_id(CUstream handle, bool per_thread, unsigned long long *
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetId(CUstream stream, unsigned long long *id)
-{
-    return stream_id(stream, false, id);
-}
-
-CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long *id)
-{
-    return stream_id(stream, true, id);
-}
+SIM_FORMS(cuStreamGetId, _ptsz, stream_id, (CUstream stream, unsigned long long *id), stream, id)
 
 static CUresult stream_context(CUstream handle, bool per_thread, CUcontext *context_out)
 {
@@ -316,15 +276,7 @@ static CUresult stream_context(CUstream handle, bool per_thread, CUcontext *cont
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
-{
-    return stream_context(stream, false, context);
-}
-
-CUresult cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context)
-{
-    return stream_context(stream, true, context);
-}
+SIM_FORMS(cuStreamGetCtx, _ptsz, stream_context, (CUstream stream, CUcontext *context), stream, context)
 
 static CUresult stream_device(CUstream handle, bool per_thread, CUdevice *device)
 {
@@ -336,15 +288,7 @@ static CUresult stream_device(CUstream handle, bool per_thread, CUdevice *device
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetDevice(CUstream stream, CUdevice *device)
-{
-    return stream_device(stream, false, device);
-}
-
-CUresult cuStreamGetDevice_ptsz(CUstream stream, CUdevice *device)
-{
-    return stream_device(stream, true, device);
-}
+SIM_FORMS(cuStreamGetDevice, _ptsz, stream_device, (CUstream stream, CUdevice *device), stream, device)
 
 /* --- Host functions: one thread a GPU runs them in order, when the timeline says that it is their turn  */
 
@@ -455,15 +399,8 @@ static CUresult host_call_submit(CUstream handle, bool per_thread, CUhostFn func
     return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
-{
-    return host_call_submit(stream, false, function, NULL, argument);
-}
-
-CUresult cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *argument)
-{
-    return host_call_submit(stream, true, function, NULL, argument);
-}
+SIM_FORMS(cuLaunchHostFunc, _ptsz, host_call_submit, (CUstream stream, CUhostFn function, void *argument),
+          stream, function, NULL, argument)
 
 /* How the GPU waits for the function is all that the modes differ in: 0 sleeps, 1 spins (driver API reference 13.2). */
 CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *argument, unsigned int mode)
