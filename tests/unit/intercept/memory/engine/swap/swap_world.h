@@ -27,23 +27,40 @@ static inline uint64_t pinned_bytes(void)
     return sum;
 }
 
-/* Bytes that tell where they are and whose. */
+/* Bytes that tell where they are and whose. They begin anew after PATTERN_BYTES, so that much memory is filled, and looked at,
+ * as fast as it is copied. */
+#define PATTERN_BYTES (UINT64_C(64) << 10)
+
+static inline void make_pattern(unsigned char pattern[static PATTERN_BYTES], unsigned seed)
+{
+    for (uint64_t i = 0; i < PATTERN_BYTES; i++)
+        pattern[i] = (unsigned char)((i * 131 + (i >> 8) * 7) ^ seed);
+}
+
+static inline uint64_t pattern_part(uint64_t left)
+{
+    return left < PATTERN_BYTES ? left : PATTERN_BYTES;
+}
+
 static inline void fill(CUdeviceptr address, uint64_t bytes, unsigned seed)
 {
-    unsigned char *pattern = malloc(bytes);
-    for (uint64_t i = 0; i < bytes; i++)
-        pattern[i] = (unsigned char)((i * 131 + (i >> 8) * 7) ^ seed);
-    assert_int_equal(cuMemcpyHtoD_v2(address, pattern, bytes), CUDA_SUCCESS);
-    free(pattern);
+    unsigned char pattern[PATTERN_BYTES], *all = malloc(bytes);
+    make_pattern(pattern, seed);
+    for (uint64_t at = 0; at < bytes; at += PATTERN_BYTES)
+        memcpy(all + at, pattern, pattern_part(bytes - at));
+    assert_int_equal(cuMemcpyHtoD_v2(address, all, bytes), CUDA_SUCCESS);
+    free(all);
 }
 
 static inline void check(CUdeviceptr address, uint64_t bytes, unsigned seed)
 {
-    unsigned char *seen = malloc(bytes);
+    unsigned char pattern[PATTERN_BYTES], *seen = malloc(bytes);
     assert_int_equal(cuMemcpyDtoH_v2(seen, address, bytes), CUDA_SUCCESS);
-    for (uint64_t i = 0; i < bytes; i++)
-        if (seen[i] != (unsigned char)((i * 131 + (i >> 8) * 7) ^ seed))
-            fail_msg("byte %llu of %llu is wrong", (unsigned long long)i, (unsigned long long)bytes);
+    make_pattern(pattern, seed);
+    for (uint64_t at = 0; at < bytes; at += PATTERN_BYTES)
+        if (memcmp(seen + at, pattern, pattern_part(bytes - at)) != 0)
+            fail_msg("a byte of the %llu from %llu on is wrong, of %llu", (unsigned long long)PATTERN_BYTES,
+                     (unsigned long long)at, (unsigned long long)bytes);
     free(seen);
 }
 
