@@ -1,4 +1,5 @@
-/* peer_copies.h - copies between the memory of two cards that cannot reach each other.
+/* peer_copies.h - copies between the memory of two cards that cannot reach each other, and inside a card that the one whose
+ * context is current cannot reach.
  *
  * The driver carries them out for memory of cuMemAlloc, whichever way a program asks. Of memory that is mapped to
  * addresses it knows the cards only by what may be reached, so there the copy must name both contexts

@@ -46,20 +46,27 @@ static bool capture_child(CUstream stream, CUgraphNode *node, const struct node_
     return is_added;
 }
 
-bool peer_nodes_add(CUgraphNode *node, const struct node_place *place, const CUDA_MEMCPY3D *copy,
-                    CUcontext context)
+/* In the context that carries out the copy. */
+static bool add_in_context(CUgraphNode *node, const struct node_place *place, const CUDA_MEMCPY3D *copy)
 {
     CUDA_MEMCPY3D_PEER box;
     CUstream stream;
-    struct own_calls calls;
-    bool is_added = false;
-    if (!node || !peer_copies_are_possible() || !peer_copies_name_contexts(copy, &box) ||
-        !real(cuMemcpy3DPeerAsync) || !real(cuStreamBeginCapture_v2) || !own_calls_begin(&calls, context))
+    if (!peer_copies_name_contexts(copy, &box) ||
+        real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return false;
-    if (real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS) {
-        is_added = capture_into(stream, node, place, &box) || capture_child(stream, node, place, &box);
-        real(cuStreamDestroy_v2)(stream);
-    }
+    bool is_added = capture_into(stream, node, place, &box) || capture_child(stream, node, place, &box);
+    real(cuStreamDestroy_v2)(stream);
+    return is_added;
+}
+
+bool peer_nodes_add(CUgraphNode *node, const struct node_place *place, const CUDA_MEMCPY3D *copy,
+                    CUcontext context)
+{
+    struct own_calls calls;
+    if (!node || !copy || !peer_copies_are_possible() || !real(cuMemcpy3DPeerAsync) ||
+        !real(cuStreamBeginCapture_v2) || !own_calls_begin(&calls, context))
+        return false;
+    bool is_added = add_in_context(node, place, copy);
     own_calls_end(&calls);
     return is_added;
 }

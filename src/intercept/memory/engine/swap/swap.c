@@ -309,14 +309,25 @@ static CUcontext context_of(const struct extent *extent)
     return context;
 }
 
-/* Copies whose cards cannot reach each other. What the program maps itself is to it what it is without us. */
+/* Whether a plain copy fails: the cards cannot reach each other, or the card of the current context, which would carry it out,
+ * cannot reach both ends. */
+static bool needs_contexts(CUdevice current, const struct extent *one, const struct extent *other)
+{
+    bool is_apart =
+        one->device != other->device && !reaches(one->device, other) && !reaches(other->device, one);
+    return is_apart || !reaches(current, one) || !reaches(current, other);
+}
+
+/* What the program maps itself is to it what it is without us. */
 static bool swap_find_peer_copy(CUdeviceptr to, CUdeviceptr from, struct peer_copy *found)
 {
+    CUdevice current;
+    if (real(cuCtxGetDevice)(&current) != CUDA_SUCCESS)
+        return false;
     guard_lock(&swap_state()->lock);
     const struct extent *one = extents_find(&swap_state()->extents, to),
                         *other = extents_find(&swap_state()->extents, from);
-    bool is_between = one && other && one->device != other->device && !reaches(one->device, other) &&
-                      !reaches(other->device, one);
+    bool is_between = one && other && needs_contexts(current, one, other);
     if (is_between)
         *found = (struct peer_copy){.to = context_of(one), .from = context_of(other)};
     guard_unlock(&swap_state()->lock);

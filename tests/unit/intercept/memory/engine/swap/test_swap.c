@@ -1896,7 +1896,11 @@ static void copies_between_cards_that_do_not_reach_each_other_arrive(void **stat
         fill(to, 100, way);
         check(to, 4 * MIB, way);
     }
+    assert_int_equal(cuMemcpyDtoD_v2(beside, here, 4096),
+                     CUDA_SUCCESS); /* the other card cannot reach them */
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
     assert_int_equal(cuMemcpyDtoD_v2(beside, here, 4096), CUDA_ERROR_INVALID_VALUE); /* the driver's affair */
+    assert_int_equal(cuCtxSetCurrent(other), CUDA_SUCCESS);
     assert_int_equal(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
     assert_int_equal(cuMemcpyDtoD_v2(there, here, 4096), CUDA_ERROR_INVALID_VALUE); /* so is this now */
     SET(cuMemcpyDtoD_v2, driver_copy);

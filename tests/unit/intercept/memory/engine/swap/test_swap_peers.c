@@ -394,6 +394,34 @@ static void a_node_is_not_set_to_a_copy_between_the_cards(void **state)
     assert_int_equal(cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
+/* The card whose context is current would carry it out, and cannot reach either end. */
+static void a_copy_inside_another_card_arrives(void **state)
+{
+    CUstream elsewhere;
+    for (unsigned way = 0; way < 3; way++) {
+        unsigned char was = set_ends(there, here), seen;
+        const CUDA_MEMCPY3D copy = rows_between(beside, here);
+        assert_int_equal(cuMemsetD8_v2(beside, was, BYTES), CUDA_SUCCESS);
+        assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+        assert_int_equal(cuCtxSetCurrent(other), CUDA_SUCCESS);
+        assert_int_equal(real(cuStreamCreate)(&elsewhere, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        assert_int_equal(real(cuMemcpyDtoD_v2)(beside, here, BYTES), CUDA_ERROR_INVALID_VALUE);
+        CUresult result = way == 0   ? cuMemcpyDtoD_v2(beside + 7, here, ROW)
+                          : way == 1 ? cuMemcpyDtoDAsync_v2(beside + 7, here, ROW, elsewhere)
+                                     : cuMemcpy3DAsync_v2(&copy, elsewhere);
+        assert_int_equal(result, CUDA_SUCCESS);
+        assert_int_equal(cuStreamSynchronize(elsewhere), CUDA_SUCCESS);
+        assert_int_equal(cuStreamDestroy_v2(elsewhere), CUDA_SUCCESS);
+        assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+        for (unsigned at = 6; at < 9 + ROW; at += ROW + 1) {
+            read_from(&seen, beside + at, 1);
+            assert_int_equal(seen, was);
+        }
+        read_from(&seen, beside + 7, 1);
+        assert_int_equal(seen, was + 1);
+    }
+}
+
 /* Memory of pools goes with no context: the copy names one of its device. */
 static void copies_of_pool_memory_arrive(void **state)
 {
@@ -433,6 +461,7 @@ int main(void)
         PEERS(a_copy_that_is_a_node_by_hand_arrives_at_each_launch),
         PEERS(a_copy_by_hand_waits_for_the_nodes_before_it),
         PEERS(a_node_is_not_set_to_a_copy_between_the_cards),
+        PEERS(a_copy_inside_another_card_arrives),
         PEERS(copies_of_pool_memory_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
