@@ -192,6 +192,8 @@ static void find_role(struct arbiter_session *session)
 
 static void find_roles(struct arbiter *arbiter)
 {
+    FOR_GPUS (gpu, arbiter->shares)
+        estimate_audit(arbiter, gpu);
     for (struct arbiter_session *at = arbiter->sessions; at; at = at->next)
         find_role(at);
 }

@@ -152,6 +152,8 @@ double estimate_achieved(const struct arbiter_session *session, unsigned gpu, ui
 /* Other processes of the session run than before: one came, ended, was stopped or goes on. So its calls may cost
  * something else now. */
 void estimate_doubt(struct arbiter_session *session);
+/* Audit the charges on the GPU, if it is time. */
+void estimate_audit(struct arbiter *arbiter, uint64_t gpu);
 /* If the session's cost is doubted and it is time, have it measured, with all other gates closed. Returns whether it is to be
  * measured from now on. */
 bool estimate_measure_if_doubted(struct arbiter_session *session);

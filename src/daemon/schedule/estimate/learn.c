@@ -298,6 +298,8 @@ static void learn_cost(struct arbiter_session *session, const struct stretch *st
         session->estimate.is_doubted |= solo_cost_is_doubtful(&session->estimate.cost, told);
         return;
     }
+    session->estimate.alone_at = session->arbiter->now;
+    session->estimate.is_wrong = false;
     session->estimate.is_doubted = estimate_is_measured_singly(session) && !estimate_is_sure_of_each(session);
     if (solo_cost_learn(&session->estimate.cost, told, !session->estimate.is_known))
         session->estimate.doubted = (struct backoff){.length = DOUBT_FIRST_NS};

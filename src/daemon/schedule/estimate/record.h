@@ -96,12 +96,17 @@ struct session_estimate {
     /* Until when it is not measured again although its cost is doubted. */
     struct backoff doubted;
     bool is_doubted;
+    /* An audit found that all sessions together were charged too much or too little, and this one is the likeliest
+     * cause. */
+    bool is_wrong;
     /* Parts of the time, smoothed: `density`: it keeps the GPU busy when alone; `share_used`: it used the GPU;
      * `share_busy`: it had work. `used_over_ns`: how much time `share_used` covers, little if it is to count soon
      * after a change of role. */
     double density, share_used, share_busy, used_over_ns;
     /* The parts of the last stretch in which it had work, and that it used. */
     double last_busy, last_used;
+    /* When its cost was measured last. */
+    uint64_t alone_at;
     struct stretch stretch;
     struct beside beside;
     /* Reported by its processes since the last charge of a turn: how long they had work before the GPU, and what
@@ -127,6 +132,9 @@ struct session_estimate {
 struct gpu_estimate {
     /* Used by guests, in all. */
     double guests_ns;
+    /* Charged to all sessions: by now, and by the last audit, which was at `audit_at`. */
+    double charged_ns, audited_ns;
+    uint64_t audit_at;
     /* How much of recent time was charged to no session; negative: more was charged than passed. */
     double left_ns;
 };

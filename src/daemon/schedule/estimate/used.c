@@ -63,6 +63,7 @@ void estimate_book(struct arbiter_session *session, uint64_t gpu, struct used_no
     struct used *used = &session->estimate.used[gpu];
     used->ns += now.used_ns;
     used->unsure_ns += now.error_ns;
+    session->arbiter->gpus[gpu].estimate.charged_ns += now.used_ns;
     add_left(session->arbiter, gpu, -now.used_ns);
     reach_second(used, session->arbiter->now / SECOND_NS);
     used->seconds[used->last_s % (ARBITER_WINDOW_S + 1)] += now.used_ns;
