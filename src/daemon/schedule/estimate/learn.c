@@ -301,8 +301,12 @@ static void learn_cost(struct arbiter_session *session, const struct stretch *st
     session->estimate.alone_at = session->arbiter->now;
     session->estimate.is_wrong = false;
     session->estimate.is_doubted = estimate_is_measured_singly(session) && !estimate_is_sure_of_each(session);
-    if (solo_cost_learn(&session->estimate.cost, told, !session->estimate.is_known))
-        session->estimate.doubted = (struct backoff){.length = DOUBT_FIRST_NS};
+    if (solo_cost_learn(&session->estimate.cost, told, !session->estimate.is_known)) {
+        session->estimate.doubted.length = DOUBT_FIRST_NS;
+        /* The stretch may have had calls of both kinds. */
+        session->estimate.is_doubted = is_on(confirm);
+        session->estimate.doubted.until = session->arbiter->now + CONFIRM_NS;
+    }
     bool is_sure = estimate_is_measured_singly(session) ? estimate_is_sure_of_each(session)
                                                         : solo_cost_is_sure(&session->estimate.cost);
     if (session->estimate.is_known || !is_sure)
