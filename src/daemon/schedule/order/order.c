@@ -12,6 +12,16 @@ static bool is_outranked(const struct arbiter_session *session)
     return false;
 }
 
+/* Whether another session on its GPUs takes turns and is behind its minimum. */
+static bool is_at_cost_of_others(const struct arbiter_session *session)
+{
+    for (const struct arbiter_session *at = session->arbiter->sessions; at; at = at->next)
+        if (at != session && (at->facts.gpus & session->facts.gpus) && at->role.takes_turns &&
+            missing(at) > NEEDY_NS / 2)
+            return true;
+    return false;
+}
+
 /* Whether the session takes turns and others keep it from its minimum, whoever they are: 80 ms of it to begin with,
  * then until it has caught up. */
 static bool is_robbed(const struct arbiter_session *session)
@@ -21,14 +31,16 @@ static bool is_robbed(const struct arbiter_session *session)
            robbed >= (session->order.is_robbed ? 0 : ROBBED_NS);
 }
 
-/* Find out whether the session is due: a minimum is kept, whatever the order is otherwise. */
+/* Find out whether the session is due: a minimum is kept, whatever the order is otherwise. A needy session with
+ * gaps of its own uses less of the GPU than its turns take. It may have more turns as long as others keep their
+ * minima. */
 static void find_due(struct arbiter_session *session)
 {
     double owed = account_owed(session);
     bool is_needy = role_is_needy(session);
     session->order.is_robbed = is_robbed(session);
     bool is_outrun = session->order.is_robbed || (is_on(outranked_due) && is_outranked(session));
-    if (owed <= 0 || (!is_outrun && !is_needy))
+    if (owed <= 0 || (!is_outrun && (!is_needy || (is_on(at_cost) && is_at_cost_of_others(session)))))
         session->order.is_due = false;
     else if (owed >= (is_needy ? NEEDY_NS / 10 : (double)estimate_turn_ns(session->arbiter)))
         session->order.is_due = true;
