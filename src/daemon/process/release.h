@@ -1,5 +1,5 @@
 /* release.h - ends a session together with its processes: when somebody releases it, or when its time is over and its
- * kills_at_ttl is set.
+ * ttl-action is kill.
  *
  * From then on no process gets in and no memory is given. All attached processes are sent SIGTERM, and those that are left
  * after 10 s SIGKILL; the session ends with the last of them. */
