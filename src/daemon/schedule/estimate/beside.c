@@ -1,6 +1,5 @@
-/* What a session used beside others. There are three guesses: its calls by their cost, as measured alone; what
- * others leave of the time in which any session has work; and what the session would have if all shared the GPU
- * evenly. docs/internals/scheduling.md explains them. */
+/* What a session used beside others. There are two guesses: its calls by their cost, as measured alone; and what
+ * others leave of the time in which any session has work. docs/internals/scheduling.md explains them. */
 #include "daemon/schedule/estimate/estimate.h"
 
 double estimate_spent(const struct arbiter_session *session, double busy_ns, double cost_ns)
@@ -77,16 +76,10 @@ static double weight_of(struct guess guess, struct guess other)
     return square + others > 0 ? others / (square + others) : 1;
 }
 
-static struct guess weighed(struct guess a, struct guess b)
-{
-    double weight = weight_of(a, b);
-    return (struct guess){a.part * weight + b.part * (1 - weight), a.error * sqrt(weight)};
-}
-
 /* Guess for which part of the time the GPU works for a session beside others, from how long the session has work.
  * How long no session has work is estimated as in a closed network of queues: programs that share the GPU evenly
  * while they have work, and begin it at any moment. In the rest of the time the GPU works, and what others did not
- * use is the session's. The second guess is what the session has in such a network. */
+ * use is the session's. */
 static struct guess guess_by_time(const struct beside *beside)
 {
     double passed = beside->passed_ns, busy = fmin(beside->busy_ns / passed, 1), idle = 1 - busy;
@@ -96,10 +89,8 @@ static struct guess guess_by_time(const struct beside *beside)
     double unknown = fmin(idle, others_idle) - fmax(idle + others_idle - 1, 0);
     double error = hypot(LEFT_ERROR, LEFT_IDLE_ERROR * unknown);
     struct guess left = {fmax(1 - all_idle, busy) - others, hypot(error, beside->unsure_ns / passed)};
-    struct guess even = {all_idle > 0 ? idle * (others_idle / all_idle - 1) : busy / 2, EVEN_ERROR * busy};
-    struct guess both = !is_on(guess_even) ? left : !is_on(guess_left) ? even : weighed(left, even);
-    both.part = fmin(fmax(both.part, 0), busy);
-    return both;
+    left.part = fmin(fmax(left.part, 0), busy);
+    return left;
 }
 
 /* Whether neither the cost of its own calls nor what others used explains how long it had work. Then the calls that
@@ -155,9 +146,9 @@ double estimate_note_beside(struct arbiter_session *session, double passed_ns, d
         .begun = begun,
         .is_unexplained = unexplained,
         /* One such window may only mean that others report late. */
-        .by_time = has_several_processes(session)   ? 0
-                   : unexplained && was_unexplained ? 1
-                                                    : weight_of(by_time, by_calls),
+        .by_time = !is_on(guess_left) || has_several_processes(session) ? 0
+                   : unexplained && was_unexplained                     ? 1
+                                                                        : weight_of(by_time, by_calls),
     };
     return most_ns;
 }
