@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/paths.h"
-#include "gpucheck/part.h"
+#include "gpucheck/check.h"
 
 bool is_in_path(const char *name)
 {
