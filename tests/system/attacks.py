@@ -96,7 +96,7 @@ def send_frames(say, path):
     rng = random.Random(SEED)
     valid = [attach_client.hello("0123456789ab"), attach_client.hello("0123456789ab", "f" * 64),
              attach_client.packet(attach_client.AGENT, bytes(104)), attach_client.packet(attach_client.WANT, bytes(8)),
-             attach_client.packet(attach_client.RETURNED, b"\xff" * 40), attach_client.packet(6, bytes(8))]
+             attach_client.packet(attach_client.RETURNED, b"\xff" * 40), attach_client.notice(0)]
 
     def frame():
         kind = rng.randrange(6)
@@ -341,7 +341,7 @@ def ask_together(say, path):
 def flood(say, daemon):
     """Wants, reports and notices as fast as they go, on ten connections of each kind."""
     sessions = [make_session(daemon) for _ in range(10)]
-    notice = attach_client.packet(6, struct.pack("<II", 1, 0))
+    notice = attach_client.notice(attach_client.CONTEXT)
     count, floods = 0, {}
     while True:
         for session in sessions:

@@ -49,8 +49,7 @@ def suspend(daemon, name):
 
 def suspend_in_part(daemon, name):
     """Some of the session's memory cannot leave. Returns what is said of it."""
-    before = daemon.session(name)
-    taken = wait_until_shown(daemon, before, before["used_bytes"])
+    before, taken = daemon.session(name), card_used(daemon)
     result = daemon.cli("suspend", name, check=False)
     assert result.returncode == 3, (result.returncode, result.stderr)
     session = daemon.session(name)

@@ -19,7 +19,7 @@ from attacks import (BODY_BYTES, OTHER_USER, attack, crowd, dawdle, http, linger
 from conftest import MIB, wait_for
 from test_daemon_api import as_user
 from test_many_users import root_only
-from test_quota_shared import new_session, start  # noqa: F401
+from test_quota_shared import new_session, start, start_sharer  # noqa: F401
 
 LONGEST_HOLD_S = 0.05  # ten times what is allowed, on a machine that is busy; without the bounds it is seconds
 
@@ -343,7 +343,7 @@ def test_notices_are_taken_up_at_a_bounded_rate(opened):
     """A hundred connections that give notice as fast as they can: requests are answered beside them."""
     session = opened.session("kept")["session_id"]
     clients = [attach_client.Client(opened.attach_socket).attach(session) for _ in range(100)]
-    notice = attach_client.packet(6, struct.pack("<II", 1, 0))
+    notice = attach_client.notice(attach_client.CONTEXT)
     for client in clients:
         client.socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
@@ -378,7 +378,7 @@ def give_notice(say, path, sessions, count):
             os.close(fd)
         client.socket.setblocking(False)
         connections.append(client.socket)
-    notice = attach_client.packet(6, struct.pack("<II", 1, 0))
+    notice = attach_client.notice(attach_client.CONTEXT)
     while True:
         for connection in connections:
             with contextlib.suppress(OSError):  # it is full, or was cut off

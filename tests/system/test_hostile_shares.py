@@ -107,7 +107,7 @@ def test_a_program_that_says_it_uses_nothing_is_charged_by_what_nvml_shows(make_
             return daemon.session("liar")["understates_use"]
         wait_for(is_marked, "the liar to be found out")
         assert daemon.session("liar")["gpus"][0]["gpu_seconds"] > 0.2
-        assert re.search(r"^Charged +by what NVML shows", daemon.cli("show", "liar").stdout, re.M)
+        assert re.search(r"^Charged +as NVML shows it", daemon.cli("show", "liar").stdout, re.M)
         assert "use.understated" in daemon.cli("events").stdout
     finally:
         os.kill(pid, signal.SIGKILL)

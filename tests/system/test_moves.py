@@ -17,7 +17,7 @@ import pytest
 import attach_client
 import moved
 from conftest import GIB, MIB, wait_for
-from moved import card_used, left_in_turns, resume, suspend, suspend_in_part, wait_until_away
+from moved import card_used, left_in_turns, resume, suspend, suspend_in_part, wait_until_away, wait_until_shown
 
 
 class Movable:
@@ -825,6 +825,7 @@ def test_where_memory_is_never_adds_up_to_more_than_is_used(daemon, start_puppet
         for _ in range(6):
             first, second = (puppet.ask(f"alloc {32 * MIB}").split()[1] for _ in range(2))
             assert puppet.ask(f"ipcget {second}").split()[0] == "0"
+            wait_until_shown(daemon, session := daemon.session("a"), session["used_bytes"])
             suspend_in_part(daemon, "a")
             resume(daemon, "a")
             assert puppet.ask(f"free {first}") == puppet.ask(f"free {second}") == "0"
