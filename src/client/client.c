@@ -90,15 +90,17 @@ static int cannot_connect(const struct client *client, int status, struct error 
     if (!error) /* saves asking the other daemon */
         return -ENOTCONN;
     if (paths->system)
-        return error_set(error, ENOTCONN, NULL,
-                         "the system daemon does not answer at %s; 'systemctl start gpusliced' starts it, and "
-                         "'journalctl -u gpusliced' says why it ended",
-                         paths->control_socket);
+        return error_set(
+            error, ENOTCONN, NULL,
+            "the system daemon does not answer at %s; 'systemctl start gpusliced' starts it, and "
+            "'journalctl -u gpusliced' says why it ended",
+            paths->control_socket);
     if (status == ECONNREFUSED) /* a daemon that ends in good order removes its socket */
-        return error_set(error, ENOTCONN, NULL,
-                         "the daemon of %s has died; its log is %s; 'gpuslice run' starts another, which finds "
-                         "the sessions again",
-                         paths->control_socket, paths->log_file);
+        return error_set(
+            error, ENOTCONN, NULL,
+            "the daemon of %s has died; its log is %s; 'gpuslice run' starts another, which finds "
+            "the sessions again",
+            paths->control_socket, paths->log_file);
     return error_set(
         error, ENOTCONN, NULL,
         "no daemon is running; expected one at %s; 'gpuslice run' and 'gpuslice create' start one%s",

@@ -123,8 +123,8 @@ struct move {
      * left. */
     uint64_t stuck_until_usec;
     unsigned stuck_times;
-    bool is_short;       /* `failure` says that it cannot come back for want of room */
-    uint64_t due_usec;   /* if it waits: when it should be there, estimated; 0: not known */
+    bool is_short;     /* `failure` says that it cannot come back for want of room */
+    uint64_t due_usec; /* if it waits: when it should be there, estimated; 0: not known */
     char failure[MOVES_FAILURE_TEXT];
 };
 
