@@ -10,6 +10,7 @@ def test_labels_are_carried_by_lists_events_and_restarts(daemon):
     listed = daemon.cli("list", "--format", "name,label").stdout
     assert "team=vision,stage=test,run=7" in listed
     assert daemon.session("b")["label"] is None
+    assert "Labels    team=vision,stage=test,run=7\n" in daemon.cli("show", "a").stdout and "Labels" not in daemon.cli("show", "b").stdout
     told = [json.loads(line) for line in daemon.cli("events", "--json").stdout.splitlines()]
     created = {event["name"]: event.get("label") for event in told if event["kind"] == "session.created"}
     assert created == {"a": "team=vision,stage=test,run=7", "b": None}

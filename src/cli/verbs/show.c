@@ -156,6 +156,8 @@ static void print_facts(const json_t *session, bool colour)
     print_fact("Owner", text, colour);
     print_fact("Compute", session_share(session, text), colour);
     print_fact("Priority", session_text(session, "priority"), colour);
+    if (*session_text(session, "label"))
+        print_fact("Labels", session_text(session, "label"), colour);
     print_lease(session, colour);
     print_residency(session, colour);
     print_fact("Created", session_time(session_text(session, "created_at"), time), colour);
