@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/near.h"
 #include "cli/verbs/help.h"
 
 /* The verb for a word that users of kubectl, docker, systemctl or journalctl type; NULL if there is none. */
@@ -37,9 +38,22 @@ static const char *other_habit(const char *word)
     return NULL;
 }
 
+/* The verb that `word` may have been meant for; NULL: none is near. */
+static const char *nearest_verb(const char *word)
+{
+    const char *nearest = NULL;
+    unsigned least = NEAR_NEVER;
+    for (size_t i = 0; cli_verbs[i]; i++) {
+        unsigned distance = near_distance(word, cli_verbs[i]->name);
+        nearest = distance < least ? cli_verbs[i]->name : nearest;
+        least = distance < least ? distance : least;
+    }
+    return nearest;
+}
+
 static enum cli_status no_such_verb(const char *word)
 {
-    const char *ours = word ? other_habit(word) : NULL;
+    const char *ours = word ? other_habit(word) : NULL, *nearest = word && !ours ? nearest_verb(word) : NULL;
     char known[256] = "";
     size_t used = 0;
     struct error error;
@@ -49,6 +63,8 @@ static enum cli_status no_such_verb(const char *word)
     if (ours)
         error_set(&error, EINVAL, NULL, "'%.80s' is not a verb; 'gpuslice %s' does what you may mean", word,
                   ours);
+    else if (nearest)
+        error_set(&error, EINVAL, NULL, "'%.80s' is not a verb; did you mean %s?", word, nearest);
     else if (word)
         error_set(&error, EINVAL, NULL, "'%.80s' is not a verb; expected one of %s", word, known);
     else

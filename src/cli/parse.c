@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/near.h"
+
 /* --- What each kind of word must look like --------------------------------------------------------- */
 
 static int check_name(const char *text, const char *what, struct error *error)
@@ -150,9 +152,30 @@ static const struct cli_option *find_option(const struct cli_verb *verb, const c
     return NULL;
 }
 
+/* The verb's option that `word`, which begins with dashes, may have been meant for; NULL: none is near. */
+static const struct cli_option *nearest_option(const struct cli_verb *verb, const char *word)
+{
+    const struct cli_option *nearest = NULL;
+    char name[64];
+    unsigned least = NEAR_NEVER;
+    word += strspn(word, "-");
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
+    for (const struct cli_option *option = cli_next_option(verb, NULL); option;
+         option = cli_next_option(verb, option)) {
+        unsigned distance = near_distance(name, option->name);
+        nearest = distance < least ? option : nearest;
+        least = distance < least ? distance : least;
+    }
+    return nearest;
+}
+
 static int unknown_option(const struct cli_verb *verb, const char *word, struct error *error)
 {
+    const struct cli_option *nearest = nearest_option(verb, word);
     char known[256] = "";
+    if (nearest)
+        return error_set(error, EINVAL, NULL, "'gpuslice %s' has no option '%.*s'; did you mean --%s?",
+                         verb->name, (int)strcspn(word, "="), word, nearest->name);
     size_t used = 0;
     for (const struct cli_option *option = cli_next_option(verb, NULL); option && used < sizeof(known);
          option = cli_next_option(verb, option))

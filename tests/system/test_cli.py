@@ -260,6 +260,11 @@ def test_what_is_not_there_or_does_not_fit_ends_with_1_and_changes_nothing(daemo
     assert daemon.cli("list", "--json").stdout == before
 
 
+@pytest.mark.parametrize("word, meant", [("lst", "list"), ("crate", "create"), ("relaese", "release"), ("dash", "dashboard")])
+def test_a_verb_that_is_nearly_one_is_asked_for(daemon, word, meant):
+    assert refused(daemon, word, status=2).startswith(f"'{word}' is not a verb; did you mean {meant}?")
+
+
 def test_an_option_of_later_versions_is_named(daemon):
     assert refused(daemon, "run", "--teleport", "true", status=2).startswith(
         "'gpuslice run' has no option '--teleport'; expected one of ")

@@ -153,16 +153,10 @@ static void wrong_words_are_refused(void **state)
          {"--session", "x", "--compute", "25%", "true"},
          "--session names a session that exists, and --compute is for a new one; give one of the two; "
          "'gpuslice set' changes a session that exists"},
-        {&verb_list,
-         {"-simulated"},
-         "'gpuslice list' has no option '-simulated'; expected one of --quiet --format --watch --output "
-         "--json "
-         "--simulated --help"},
-        {&verb_list,
-         {"--jso"},
-         "'gpuslice list' has no option '--jso'; expected one of --quiet --format --watch --output --json "
-         "--simulated "
-         "--help"},
+        {&verb_list, {"-simulated"}, "'gpuslice list' has no option '-simulated'; did you mean --simulated?"},
+        {&verb_list, {"--jso"}, "'gpuslice list' has no option '--jso'; did you mean --json?"},
+        {&verb_run, {"--mem=4GiB", "true"}, "'gpuslice run' has no option '--mem'; did you mean --memory?"},
+        {&verb_run, {"--memroy", "4GiB"}, "'gpuslice run' has no option '--memroy'; did you mean --memory?"},
         {&verb_run, {"--memory"}, "--memory has no value; expected --memory SIZE"},
         {&verb_run, {"--name", "--memory", "1GiB", "true"}, "--name has no value; expected --name NAME"},
         {&verb_run,
