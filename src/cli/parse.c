@@ -239,6 +239,9 @@ static int check_operands(const struct cli_verb *verb, const struct cli_argument
                          : verb->operand_kind == CLI_SESSION ? "session"
                                                              : "operand",
                          verb->name, verb->operands);
+    if (arguments->operand_count == 1 && verb->operands_max == 0 && find_option(verb, "name", 4))
+        return error_set(error, EINVAL, NULL, "give the name with --name: gpuslice %s --name %.80s",
+                         verb->name, arguments->operands[0]);
     if (arguments->operand_count > verb->operands_max)
         return error_set(error, EINVAL, NULL, "'%.80s' is an unexpected word; expected gpuslice %s%s%s",
                          arguments->operands[verb->operands_max], verb->name, verb->operands ? " " : "",

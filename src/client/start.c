@@ -31,7 +31,10 @@ int start_check_driver(bool simulated, struct error *error)
     for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++)
         if (access(signs[i], F_OK) == 0)
             return 0;
-    return error_set(error, ENODEV, NULL, "no NVIDIA driver; add --simulated");
+    return error_set(
+        error, ENODEV, NULL,
+        "there is no NVIDIA driver here (no /dev/nvidiactl); 'gpuslice doctor' says more; --simulated runs "
+        "on a simulated GPU");
 }
 
 static int64_t now_ms(void)

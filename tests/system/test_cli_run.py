@@ -106,4 +106,6 @@ def test_the_simulated_gpu_is_never_chosen_by_itself(daemon):
         pytest.skip("this machine has an NVIDIA driver")
     for words in (["run", "true"], ["create"]):
         result = daemon.cli(*words, check=False, env={**daemon.environment(), "GPUSLICE_SIMULATED": "0"})
-        assert (result.returncode, result.stderr) == (1, "gpuslice: no NVIDIA driver; add --simulated\n")
+        assert (result.returncode, result.stderr) == (
+            1, "gpuslice: there is no NVIDIA driver here (no /dev/nvidiactl); 'gpuslice doctor' says more; --simulated runs on a "
+            "simulated GPU\n")
