@@ -205,7 +205,7 @@ def test_programs_with_nccl_stay_where_the_driver_may_hang(make_daemon, make_gpu
     answer = daemon.cli("suspend", "a", check=False)
     if driver < "610":
         assert answer.returncode == 1 and "uses NCCL" in answer.stderr
-        assert daemon.session("a")["residency"] == "resident"
+        wait_for(lambda: daemon.session("a")["residency"] == "resident", "it to be as it was")
     else:
         assert daemon.session("a")["residency"] == "away"
         resume(daemon, "a")

@@ -532,6 +532,7 @@ def test_slices_are_found_as_the_simulated_card_has_them(gpu_check):
     assert rows["call-times"]["figures"]["launch"]["value"] > 2.4  # 2.5 us of CPU time, and what the machine adds
 
 
+@pytest.mark.long  # it measures: beside other work, the figures say little
 def test_whether_events_wait_for_slices_is_found(gpu_check):
     status, rows = gpu_check.only("slices", FAKECUDA_DEVICE="h100", FAKECUDA_EVENT_WAITS="0")
     figures = rows["slices"]["figures"]
