@@ -444,7 +444,9 @@ def test_the_micro_checks_find_a_sound_simulated_card_as_the_docs_say(gpu_check)
      "not as believed", "cuMemCreate answers CUDA_ERROR_NOT_PERMITTED", "passed"),
     ({"FAKECUDA_NVML_NO_FIGURES": "2"}, "memory-figures", "NVML tells what a process has", "not as believed", "no", "passed"),
     ({"FAKECUDA_NVML_NO_FIGURES": "1"}, "memory-figures", "NVML tells what a process has", "not as believed", "no", "passed"),
-    ({"FAKECUDA_EVENT_WAITS": "0"}, "slices", "an event is reached in a slice of its context", "not as believed", "no", "passed"),
+    # It measures: beside other work, the figures say little.
+    pytest.param({"FAKECUDA_EVENT_WAITS": "0"}, "slices", "an event is reached in a slice of its context", "not as believed", "no",
+                 "passed", marks=pytest.mark.long),
 ])
 def test_a_fault_of_the_card_is_named_by_the_step_that_is_about_it(gpu_check, setting, check, belief, verdict, found, outcome):
     status, rows = gpu_check.only(check, **{"FAKECUDA_DEVICE": "h100", **setting})
@@ -519,6 +521,7 @@ def test_each_constant_that_a_check_measures_is_a_figure_of_it(gpu_check):
     assert {check for check, _ in wanted} <= set(FIRST)
 
 
+@pytest.mark.long  # it measures too
 def test_slices_are_found_as_the_simulated_card_has_them(gpu_check):
     """The default card's are of 2 ms and change without a cost; h100's of 1.024 ms, and a change takes 0.1 ms."""
     status, rows = gpu_check.only("slices", "call-times", FAKECUDA_DEVICE="h100")
