@@ -497,8 +497,7 @@ def test_host_memory_of_a_process_whose_ledger_was_lost_counts_on(daemon, start)
     daemon.kill()
     shutil.rmtree(daemon.runtime / "simulated" / "ledgers")
     daemon.start()
-    wait_for(lambda: daemon.session("a")["used_bytes"] > 0 and daemon.session("a")["movable_bytes"] > 0, "the program to be back")
-    assert daemon.session("a")["host_memory_bytes"] == given
+    wait_for(lambda: daemon.session("a")["host_memory_bytes"] == given, "the program and its host memory to be back")
     suspend(daemon, "a")
     assert daemon.session("a")["host_memory_bytes"] == given
     resume(daemon, "a")
