@@ -51,6 +51,7 @@
 #include "daemon/session/own_socket.h"
 #include "daemon/session/queue.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_ledger.h"
 #include "daemon/session/session_life.h"
 #include "daemon/session/unclaimed_ledgers.h"
 #include "daemon/settings/gslice_environment.h"
@@ -166,9 +167,9 @@ static int on_ledger_file(sd_event_source *source, const struct inotify_event *e
     struct daemon *daemon = userdata;
     if (event->mask & IN_Q_OVERFLOW) {
         for (struct session *session = daemon->sessions; session; session = session->next)
-            session_check_ledger_file(daemon, session->id);
+            session_ledger_check_file(daemon, session->id);
     } else if (event->len) {
-        session_check_ledger_file(daemon, event->name);
+        session_ledger_check_file(daemon, event->name);
     }
     return 0;
 }
@@ -373,7 +374,7 @@ static int start(struct program *program, struct error *error)
         (result = attach_start(daemon, program->runtime.attach_fd, agents_enter, error)) < 0)
         return result;
     gslice_environment_make_link(daemon);
-    session_announce_all(daemon);
+    session_ledger_announce_all(daemon);
     result = http_start(daemon, program->runtime.control_fd, api_handle, error);
     if (result == 0 && (result = sd_event_add_time_relative(daemon->loop, &program->found, CLOCK_MONOTONIC,
                                                             FOUND_USEC, 0, on_found, program)) < 0)

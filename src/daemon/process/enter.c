@@ -16,7 +16,7 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
-#include "daemon/session/session_life.h"
+#include "daemon/session/session_ledger.h"
 #include "daemon/users/descriptor_bounds.h"
 
 /* What a decision needs, gathered step by step. */
@@ -139,7 +139,7 @@ static int check_state(struct entry *entry, struct session *session)
                       session->id);
     if (session->state == SESSION_EXPIRED && !is_attached)
         return refuse(entry, no_session(entry), "session %s has expired; create another", session->id);
-    if (session_is_broken(session))
+    if (session_ledger_is_broken(session))
         return refuse(entry, WIRE_REFUSED_BROKEN,
                       "a process damaged the ledger of session %s; release it and create another",
                       session->id);
@@ -191,7 +191,7 @@ static int claim_slot(struct entry *entry, int *slot, uint64_t *generation)
     for (const struct process *at = session->processes; at && *slot >= 0; at = at->next)
         if (at->slot == (uint32_t)*slot)
             session->ledger.broken = true; /* a process wrote over the slots' owners */
-    if (session_is_broken(session))
+    if (session_ledger_is_broken(session))
         return refuse(entry, WIRE_REFUSED_BROKEN,
                       "a process damaged the ledger of session %s; release it and create another",
                       session->id);
@@ -210,7 +210,7 @@ static int take_slot(struct entry *entry, struct process **process)
     uint64_t generation;
     int slot;
     free_execed_slots(entry);
-    if (session_open_ledger(session, &error) < 0)
+    if (session_ledger_open(session, &error) < 0)
         return refuse(entry, WIRE_REFUSED_INTERNAL, "%s", error.message);
     int result = claim_slot(entry, &slot, &generation);
     if (result < 0)

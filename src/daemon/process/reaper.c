@@ -19,6 +19,7 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/session/session_ledger.h"
 #include "daemon/session/session_life.h"
 
 /* See may_be_starting(). */
@@ -70,7 +71,7 @@ static void remove_process(struct process *process, const char *why)
 {
     struct session *session = process->session;
     uint64_t bytes = clear_slot(session, process->slot);
-    session_is_broken(session);
+    session_ledger_is_broken(session);
     log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
              process->command, why, (unsigned long long)bytes);
     tell_of_end(session, process, process->pid, why, bytes);

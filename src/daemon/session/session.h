@@ -95,7 +95,7 @@ struct session {
     uint64_t queued_bytes;   /* what it asks for on all its GPUs, while it is queued */
     unsigned gpu_count;
     struct session_gpu gpus[LEDGER_GPUS]; /* in the policy's order */
-    struct session_ledger ledger;         /* opened for the first process: session_open_ledger() */
+    struct session_ledger ledger;         /* opened for the first process: session_ledger_open() */
     bool ledger_counts;                   /* among the owner's descriptors (descriptor_bounds.h) */
     struct process *processes, *oldest_process;
     unsigned process_count;

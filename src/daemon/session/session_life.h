@@ -1,4 +1,4 @@
-/* session_life.h - a session's life: how it is made, its ledger, and its end.
+/* session_life.h - a session's life: how it is made, and its end.
  *
  * queued    it waits for room, has no ledger, and no process gets in
  * active    processes may attach
@@ -46,16 +46,6 @@ void session_revive(struct session *session);
  * broken). */
 int session_restore(struct daemon *daemon, struct session *session, struct error *error);
 
-/* Call when attach.sock is served: tell the programs in restored sessions that there is a new daemon. Not before: a
- * program that connects too early goes on under its old limits, and tries again only a second later. */
-void session_announce_all(struct daemon *daemon);
-
-/* A process is about to attach: make the ledger, unless it is open. */
-int session_open_ledger(struct session *session, struct error *error);
-/* Remove a restored ledger that no process uses, so that a session without programs, of which there may be thousands,
- * costs nothing. */
-void session_drop_idle_ledger(struct session *session);
-
 /* End it: forget its processes, remove its files. `why` is for readers of events; NULL: the session never began. */
 void session_end(struct session *session, const char *why);
 
@@ -63,9 +53,3 @@ void session_end(struct session *session, const char *why);
  * ended, it has expired, or the process that it was made for has gone. */
 void session_end_when_over(struct session *session);
 void session_free_all(struct daemon *daemon); /* at exit: files and records stay */
-
-/* Whether its ledger is broken. When that is found for the first time, close the session to new memory and say so. */
-bool session_is_broken(struct session *session);
-
-/* The file `name` in the ledgers' folder was written: check its length and its room. */
-void session_check_ledger_file(struct daemon *daemon, const char *name);

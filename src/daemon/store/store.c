@@ -20,6 +20,7 @@
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/session/session_ledger.h"
 #include "daemon/session/session_life.h"
 #include "daemon/session/session_show.h"
 #include "daemon/store/store_columns.h"
@@ -565,7 +566,7 @@ static int restore(struct daemon *daemon, struct loaded_session *loaded, struct 
     }
     if (!session->processes && loaded->process_count)
         delete_processes(session);
-    session_drop_idle_ledger(session);
+    session_ledger_drop_idle(session);
     session_end_when_over(session);
     return 0;
 }
