@@ -1,105 +1,16 @@
 #include "daemon/api/api.h"
-#include "daemon/api/api_rate.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
-#include "daemon/api/api_pieces.h"
-#include "daemon/api/metrics.h"
+#include "daemon/api/api_rate.h"
 #include "daemon/http/http.h"
 #include "daemon/http/http_tcp.h"
 #include "daemon/http/pages.h"
-#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/loop/log.h"
-#include "daemon/loop/peer.h"
-#include "daemon/process/release.h"
-#include "daemon/store/store.h"
+#include "daemon/session/identity.h"
 
 #define SEGMENT_BYTES 128
-
-/* --- GPUs, health, metrics ------------------------------------------------------------------------- */
-
-/* Open the dashboard's port. Only the daemon's user, or root, may do that. */
-static void open_dashboard(struct http_request *request, const char *id)
-{
-    const char *address = NULL;
-    struct error error;
-    int result = 0;
-    if (request->peer.uid != geteuid() && request->peer.uid != 0)
-        result = error_set(&error, EACCES, "ERR_FORBIDDEN",
-                           "the dashboard shows everybody's sessions; only the daemon's user may open it");
-    if (result == 0)
-        result = http_open_tcp(request->daemon, &address, &error);
-    if (result < 0) {
-        http_reply_error(request, &error);
-        return;
-    }
-    log_info("HTTP is served on %s, to programs that have the token", address);
-    http_reply_json(request, 200,
-                    json_pack("{s:s,s:b}", "address", address, "has_pages", pages[0].path != NULL));
-}
-
-static void show_version(struct http_request *request, const char *id)
-{
-    http_reply_json(request, 200, json_pack("{s:s,s:i}", "version", GPUSLICE_VERSION, "pid", (int)getpid()));
-}
-
-static void show_config(struct http_request *request, const char *id)
-{
-    http_reply_json(request, 200, api_config_json(request->daemon));
-}
-
-static void show_health(struct http_request *request, const char *id)
-{
-    http_reply_text(request, 200, "text/plain", "ok\n");
-}
-
-static void show_readiness(struct http_request *request, const char *id)
-{
-    for (unsigned i = 0; i < request->daemon->gpu_count; i++) {
-        if (request->daemon->gpus[i].healthy)
-            continue;
-        char text[96];
-        snprintf(text, sizeof(text), "GPU %s: NVML does not answer\n", request->daemon->gpus[i].label);
-        http_reply_text(request, 503, "text/plain", text);
-        return;
-    }
-    http_reply_text(request, 200, "text/plain", "ok\n");
-}
-
-static enum pieces_next write_metrics(void *context, FILE *out)
-{
-    return metrics_write(context, out) ? PIECES_MORE : PIECES_END;
-}
-
-static void show_metrics(struct http_request *request, const char *id)
-{
-    static const char *const types[] = {[METRICS_PROMETHEUS] = "text/plain; version=0.0.4",
-                                        [METRICS_INFLUX] = "text/plain; charset=utf-8",
-                                        [METRICS_JSON] = "application/x-ndjson"};
-    const char *named = http_argument(request, "format");
-    enum metrics_format format = METRICS_PROMETHEUS;
-    struct error error;
-    if (named && !metrics_format_parse(named, &format)) {
-        error_set(&error, EINVAL, "ERR_BAD_REQUEST", "format is '%.40s'; expected prometheus, influx or json",
-                  named);
-        http_reply_error(request, &error);
-        return;
-    }
-    /* Whoever reads metrics-address watches the whole machine, and may see everything. */
-    uid_t viewer = request->door == HTTP_METRICS ? 0 : request->peer.uid;
-    struct metrics_text *text = malloc(sizeof(*text));
-    if (text)
-        *text = metrics_begin(request->daemon, viewer, format);
-    api_reply_pieces(request, 200, types[format], write_metrics, text);
-}
-
-/* --- Routes ---------------------------------------------------------------------------------------- */
 
 struct route {
     const char *method, *path; /* one '*' stands for one segment, which becomes the handler's `id` */
@@ -124,17 +35,22 @@ static const struct route routes[] = {
     {"GET", "/v1/events", api_follow_events, false},
     {"GET", "/v1/history", api_show_history, false},
     {"GET", "/v1/usage", api_show_usage, false},
-    {"POST", "/v1/dashboard", open_dashboard, false},
-    {"GET", "/v1/version", show_version, false},
-    {"GET", "/v1/config", show_config, false},
-    {"GET", "/healthz", show_health, true},
-    {"GET", "/readyz", show_readiness, true},
-    {"GET", "/metrics", show_metrics, true},
+    {"POST", "/v1/dashboard", api_open_dashboard, false},
+    {"GET", "/v1/version", api_show_version, false},
+    {"GET", "/v1/config", api_show_config, false},
+    {"GET", "/healthz", api_show_health, true},
+    {"GET", "/readyz", api_show_readiness, true},
+    {"GET", "/metrics", api_show_metrics, true},
     {"POST", "/sessions", api_create_gslice_session, false},
-    {"GET", "/sessions", api_list_gslice_sessions, false},
-    {"GET", "/sessions/*", api_show_gslice_session, false},
+    {"GET", "/sessions", api_list_sessions, false},
+    {"GET", "/sessions/*", api_show_session, false},
     {"DELETE", "/sessions/*", api_release_session, false},
 };
+
+bool api_is_gslice(const struct http_request *request)
+{
+    return strncmp(request->path, "/v1/", 4) != 0;
+}
 
 /* The dashboard's files, for browsers. They contain nothing that is anybody's, so they need no token. */
 static bool show_page(struct http_request *request)

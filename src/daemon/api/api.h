@@ -42,6 +42,8 @@ int api_parse_gslice(const char *body, size_t bytes, struct session_request *req
 json_t *api_session_head_json(const struct session *session);
 json_t *api_process_json(const struct process *process);
 json_t *api_session_json(const struct session *session);
+/* Whether the request came by a path of gslice's API. */
+bool api_is_gslice(const struct http_request *request);
 /* Write the session's state as gslice does: ACTIVE, EXPIRED. */
 void api_write_as_gslice(json_t *json);
 json_t *api_environment_json(const struct session *session);
@@ -76,16 +78,21 @@ void api_show_environment(struct http_request *request, const char *id);
 void api_give_socket(struct http_request *request, const char *id);
 void api_suspend_session(struct http_request *request, const char *id);
 void api_resume_session(struct http_request *request, const char *id);
-/* The same for gslice's paths. */
 void api_create_gslice_session(struct http_request *request, const char *id);
-void api_list_gslice_sessions(struct http_request *request, const char *id);
-void api_show_gslice_session(struct http_request *request, const char *id);
 
 /* Answer with the session. */
 void api_reply_session(struct http_request *request, unsigned status, const struct session *session);
 
 /* Handler of GET /v1/gpus. */
 void api_list_gpus(struct http_request *request, const char *id);
+
+/* Handlers of what is about the daemon itself. Only the daemon's user and root may open the dashboard's port. */
+void api_show_version(struct http_request *request, const char *id);
+void api_show_config(struct http_request *request, const char *id);
+void api_show_health(struct http_request *request, const char *id);
+void api_show_readiness(struct http_request *request, const char *id);
+void api_show_metrics(struct http_request *request, const char *id);
+void api_open_dashboard(struct http_request *request, const char *id);
 
 /* Handlers of /v1/scheduler. */
 void api_show_scheduler(struct http_request *request, const char *id);
@@ -95,7 +102,7 @@ void api_change_scheduler(struct http_request *request, const char *id);
 /* Handler of GET /v1/events. */
 void api_follow_events(struct http_request *request, const char *id);
 
-/* Have `reply` answer `request`, about request->session_id, with the session as it is then: when its place in the queue is no
+/* Have `reply` answer `request`, about the session whose ID is its subject, with the session as it is then: when its place in the queue is no
  * longer `position`, or after `seconds`. */
 typedef void api_reply_place(struct http_request *request, const struct session *session);
 void api_await_place(struct http_request *request, unsigned position, unsigned seconds,

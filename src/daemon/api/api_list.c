@@ -98,13 +98,14 @@ void api_reply_session(struct http_request *request, unsigned status, const stru
     if (session->process_count * session->gpu_count > PARTS_AT_ONCE) {
         struct showing *showing = malloc(sizeof(*showing));
         if (showing)
-            *showing = (struct showing){
-                .daemon = request->daemon, .as_gslice = request->as_gslice, .text = begin_session(session)};
+            *showing = (struct showing){.daemon = request->daemon,
+                                        .as_gslice = api_is_gslice(request),
+                                        .text = begin_session(session)};
         api_reply_pieces(request, status, "application/json", write_shown, showing);
         return;
     }
     json_t *json = api_session_json(session);
-    if (request->as_gslice)
+    if (api_is_gslice(request))
         api_write_as_gslice(json);
     http_reply_json(request, status, json);
 }
@@ -153,7 +154,7 @@ void api_list_sessions(struct http_request *request, const char *id)
         *listing = (struct listing){
             .daemon = daemon,
             .uid = request->peer.uid,
-            .as_gslice = request->as_gslice,
+            .as_gslice = api_is_gslice(request),
             .last = daemon->last_session ? daemon->last_session->number : 0,
         };
     api_reply_pieces(request, 200, "application/json", write_listing, listing);

@@ -31,16 +31,25 @@ static void internal_error(struct http_request *request, const char *what, const
     http_reply_error(request, &error);
 }
 
+_Static_assert(SESSION_ID_TEXT <= HTTP_SUBJECT_TEXT, "requests are about sessions by ID");
+
 /* Find the session that a stored change was about. It may have ended meanwhile: then answer, and return NULL. */
 static struct session *find_changed(struct http_request *request)
 {
-    struct session *session = session_find_id(request->daemon, request->session_id);
+    struct session *session = session_find_id(request->daemon, request->subject);
     struct error error;
     if (session)
         return session;
-    error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND", "session %s has just ended", request->session_id);
+    error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND", "session %s has just ended", request->subject);
     http_reply_error(request, &error);
     return NULL;
+}
+
+static void answer_when_stored(struct http_request *request, const struct session *session,
+                               change_done answer)
+{
+    strcpy(request->subject, session->id);
+    change_await(request->daemon, session->id, answer, request);
 }
 
 static void on_created(void *argument, int result, const char *message)
@@ -54,10 +63,10 @@ static void on_created(void *argument, int result, const char *message)
     if (!session)
         return;
     json_t *json = api_session_json(session);
-    if (request->as_gslice)
+    if (api_is_gslice(request))
         api_write_as_gslice(json);
     json_object_set_new(json, "environment", api_environment_json(session));
-    http_reply_json(request, request->as_gslice ? 200 : 201, json);
+    http_reply_json(request, api_is_gslice(request) ? 200 : 201, json);
 }
 
 static void create(struct http_request *request, struct session_request *wanted)
@@ -88,11 +97,10 @@ static void create(struct http_request *request, struct session_request *wanted)
         http_reply_error(request, &error);
         return;
     }
-    strcpy(request->session_id, session->id);
     if (session->state == SESSION_QUEUED)
         http_reply_json(request, 202, api_session_json(session));
     else
-        change_await(request->daemon, session->id, on_created, request);
+        answer_when_stored(request, session, on_created);
 }
 
 /* Find the process for which the session is made: it runs in the session, or waits in the queue. */
@@ -145,17 +153,10 @@ void api_create_gslice_session(struct http_request *request, const char *id)
 {
     struct session_request wanted = {.run_pidfd = -1};
     struct error error;
-    request->as_gslice = true;
     if (api_parse_gslice(request->body, request->body_bytes, &wanted, &error) < 0)
         http_reply_error(request, &error);
     else
         create(request, &wanted);
-}
-
-void api_list_gslice_sessions(struct http_request *request, const char *id)
-{
-    request->as_gslice = true;
-    api_list_sessions(request, id);
 }
 
 /* The session in the path; NULL: the request has been answered. */
@@ -173,7 +174,7 @@ static struct session *find_session(struct http_request *request, const char *id
  * ended. Then answer, and return NULL. */
 static const struct session *find_stored(struct http_request *request, int result, const char *message)
 {
-    if (result == 0 || session_find_id(request->daemon, request->session_id))
+    if (result == 0 || session_find_id(request->daemon, request->subject))
         return find_changed(request);
     internal_error(request, "cannot store the session; it has ended", message);
     return NULL;
@@ -192,7 +193,7 @@ static void reply_place(struct http_request *request, const struct session *sess
     if (session->state == SESSION_QUEUED)
         api_reply_session(request, 200, session);
     else
-        change_await(request->daemon, request->session_id, on_admitted, request);
+        answer_when_stored(request, session, on_admitted);
 }
 
 void api_show_session(struct http_request *request, const char *id)
@@ -216,16 +217,8 @@ void api_show_session(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
-    strcpy(request->session_id, session->id);
+    strcpy(request->subject, session->id);
     api_await_place(request, (unsigned)place, (unsigned)seconds, reply_place);
-}
-
-void api_show_gslice_session(struct http_request *request, const char *id)
-{
-    const struct session *session = find_session(request, id);
-    request->as_gslice = true;
-    if (session)
-        api_reply_session(request, 200, session);
 }
 
 static void on_may_enter(void *argument, int result, const char *message)
@@ -248,8 +241,7 @@ void api_show_environment(struct http_request *request, const char *id)
                   "session %s has expired and takes no new program; create another", session->id);
         http_reply_error(request, &error);
     } else if (session) {
-        strcpy(request->session_id, session->id);
-        change_await(request->daemon, session->id, on_may_enter, request);
+        answer_when_stored(request, session, on_may_enter);
     }
 }
 
@@ -299,8 +291,7 @@ void api_change_session(struct http_request *request, const char *id)
         return;
     }
     log_info("session %s '%s' changed by uid %u", session->id, session->name, (unsigned)request->peer.uid);
-    strcpy(request->session_id, session->id);
-    change_await(request->daemon, session->id, on_changed, request);
+    answer_when_stored(request, session, on_changed);
 }
 
 /* Works for declared sessions too: it changes nothing that the file says. */
@@ -314,8 +305,7 @@ void api_give_socket(struct http_request *request, const char *id)
         http_reply_error(request, &error);
         return;
     }
-    strcpy(request->session_id, session->id);
-    change_await(request->daemon, session->id, on_changed, request);
+    answer_when_stored(request, session, on_changed);
 }
 
 /* The session has left, or is on its way. */
@@ -349,8 +339,7 @@ static void order_move(struct http_request *request, const char *id,
         http_reply_error(request, &error);
         return;
     }
-    strcpy(request->session_id, session->id);
-    change_await(request->daemon, session->id, on_suspended, request);
+    answer_when_stored(request, session, on_suspended);
 }
 
 void api_suspend_session(struct http_request *request, const char *id)
@@ -380,7 +369,7 @@ static void on_processes_ended(void *argument, const struct error *why)
     if (why)
         http_reply_error(request, why);
     else
-        change_await(request->daemon, request->session_id, on_released, request);
+        change_await(request->daemon, request->subject, on_released, request);
 }
 
 void api_release_session(struct http_request *request, const char *id)
@@ -397,7 +386,7 @@ void api_release_session(struct http_request *request, const char *id)
     if (session->processes && kill && strcmp(kill, "true") == 0) {
         log_info("session %s '%s': uid %u ends its processes, %u", session->id, session->name,
                  (unsigned)request->peer.uid, session->process_count);
-        strcpy(request->session_id, session->id);
+        strcpy(request->subject, session->id);
         if (release_begin(session, request->peer.uid, on_processes_ended, request, &error) < 0)
             http_reply_error(request, &error);
         return;
@@ -412,9 +401,9 @@ void api_release_session(struct http_request *request, const char *id)
         return;
     }
     log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
-    strcpy(request->session_id, session->id);
+    strcpy(request->subject, session->id);
     change_publish(request->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
                    "released by uid %u", (unsigned)request->peer.uid);
     session_end(session, "released");
-    change_await(request->daemon, request->session_id, on_released, request);
+    change_await(request->daemon, request->subject, on_released, request);
 }

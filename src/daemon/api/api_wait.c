@@ -14,7 +14,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
-/* A request that waits; it is about request->session_id. */
+/* A request that waits, about the session whose ID is its subject. */
 struct waiter {
     LIST_ENTRY(waiter) next;
     struct http_request *request;
@@ -33,7 +33,7 @@ struct waiters {
 static void answer(struct waiter *waiter)
 {
     struct http_request *request = waiter->request;
-    const struct session *session = session_find_id(request->daemon, request->session_id);
+    const struct session *session = session_find_id(request->daemon, request->subject);
     struct error error;
     LIST_REMOVE(waiter, next);
     sd_event_source_disable_unref(waiter->timeout);
@@ -41,7 +41,7 @@ static void answer(struct waiter *waiter)
         waiter->reply(request, session);
     } else {
         error_set(&error, ENOENT, "ERR_SESSION_NOT_FOUND",
-                  "session %s has ended while it waited for room%s%s", request->session_id,
+                  "session %s has ended while it waited for room%s%s", request->subject,
                   *waiter->ended ? ": " : "", waiter->ended);
         http_reply_error(request, &error);
     }
@@ -59,7 +59,7 @@ static void keep_reason(struct waiters *waiters, const struct change *change)
 {
     struct waiter *at;
     LIST_FOREACH (at, &waiters->list, next)
-        if (strcmp(at->request->session_id, change->session->id) == 0)
+        if (strcmp(at->request->subject, change->session->id) == 0)
             snprintf(at->ended, sizeof(at->ended), "%s", change->message);
 }
 
@@ -71,7 +71,7 @@ static void on_change(void *context, const struct change *change)
     if (change->kind != CHANGE_QUEUE_MOVED)
         return;
     for (struct waiter *at = LIST_FIRST(&waiters->list), *next; at; at = next) {
-        const struct session *session = session_find_id(waiters->daemon, at->request->session_id);
+        const struct session *session = session_find_id(waiters->daemon, at->request->subject);
         next = LIST_NEXT(at, next);
         if (!session || queue_position(session) != at->position)
             answer(at);
@@ -82,7 +82,7 @@ void api_await_place(struct http_request *request, unsigned position, unsigned s
                      api_reply_place *reply)
 {
     struct waiters *waiters = request->daemon->waiters;
-    const struct session *session = session_find_id(request->daemon, request->session_id);
+    const struct session *session = session_find_id(request->daemon, request->subject);
     struct waiter *waiter = calloc(1, sizeof(*waiter));
     if (waiter && queue_position(session) == position &&
         sd_event_add_time_relative(request->daemon->loop, &waiter->timeout, CLOCK_MONOTONIC,

@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "daemon/http/http_turns.h"
 #include "daemon/loop/peer.h"
-#include "daemon/session/identity.h"
 
 #define HTTP_BODY_BYTES_MAX (64 << 10)
 #define HTTP_DISCARD_BYTES_MAX (16 << 20)
+#define HTTP_SUBJECT_TEXT 16
 
 struct daemon;
 struct MHD_Connection;
@@ -42,8 +42,7 @@ struct http_request {
     char *body;
     size_t body_bytes;
 
-    char session_id[SESSION_ID_TEXT]; /* the session that a waiting answer is about */
-    bool as_gslice;
+    char subject[HTTP_SUBJECT_TEXT]; /* what an answer that waits is about; the API's */
 
     /* Of an answer that is a stream: http_reply_stream(). */
     ssize_t (*stream_read)(void *context, char *bytes, size_t room);

@@ -40,7 +40,7 @@ struct http {
     struct server servers[HTTP_DOORS];
     uint64_t run_began_usec; /* when libmicrohttpd was last called */
     bool is_stopping;
-    char token[SESSION_TOKEN_TEXT];  /* for HTTP_TOKEN */
+    char token[HTTP_TOKEN_TEXT];     /* for HTTP_TOKEN */
     char address[HTTP_ADDRESS_TEXT]; /* the same; "": not served */
 };
 

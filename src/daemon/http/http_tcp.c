@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "daemon/session/identity.h"
 
 #define HOST_TEXT 256
 
@@ -89,15 +90,15 @@ void http_tcp_address(int fd, char text[static HTTP_ADDRESS_TEXT])
     }
 }
 
-int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOKEN_TEXT], struct error *error)
+int http_tcp_make_token(const struct paths *paths, char token[static HTTP_TOKEN_TEXT], struct error *error)
 {
     char path[PATH_MAX + 16], fresh[PATH_MAX + 24];
     snprintf(path, sizeof(path), "%s/http-token", paths->runtime_dir);
     snprintf(fresh, sizeof(fresh), "%s.new", path);
-    identity_random_hex(token, SESSION_TOKEN_TEXT - 1);
+    identity_random_hex(token, HTTP_TOKEN_TEXT - 1);
     unlink(fresh);
     cleanup_close int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || dprintf(fd, "%s\n", token) != SESSION_TOKEN_TEXT || rename(fresh, path) < 0)
+    if (fd < 0 || dprintf(fd, "%s\n", token) != HTTP_TOKEN_TEXT || rename(fresh, path) < 0)
         return error_set_errno(error, errno, "cannot write the token for HTTP over TCP into %s", path);
     return 0;
 }

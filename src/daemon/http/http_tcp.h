@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/paths.h"
-#include "daemon/session/identity.h"
 
 /* Make a listening socket at `address` (HOST:PORT, IPv6 in brackets), the value of `setting`. With `loopback_only`,
  * every address that other machines can reach is refused. Returns a descriptor, or a negative errno. */
@@ -20,9 +19,9 @@ int http_tcp_listen(const char *setting, const char *address, bool loopback_only
 #define HTTP_ADDRESS_TEXT 64
 void http_tcp_address(int fd, char text[static HTTP_ADDRESS_TEXT]);
 
+#define HTTP_TOKEN_TEXT 65
 /* Make a token and write it to RUNTIME_DIR/http-token (0600), in place of an earlier daemon's. */
-int http_tcp_make_token(const struct paths *paths, char token[static SESSION_TOKEN_TEXT],
-                        struct error *error);
+int http_tcp_make_token(const struct paths *paths, char token[static HTTP_TOKEN_TEXT], struct error *error);
 
 /* Whether a Host header (NULL: none) names this machine: localhost, 127.x.y.z or [::1], with or without a port. */
 bool http_tcp_is_local_host(const char *host);
