@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/units.h"
-#include "daemon/session/admission.h"
+#include "daemon/session/admission_gpu.h"
 
 #define KEPT_TEXT (UNITS_BYTES_TEXT + 64)
 
