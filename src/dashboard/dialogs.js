@@ -81,7 +81,7 @@ export function fillDetail(session, ownerName) {
     session.move_failure ? element("p", { className: "error", textContent: session.move_failure }) : null,
     element("h3", { textContent: "Processes" }),
     table(["PID", "Command", "Used", "Refused", "Since"], session.processes.map((process) =>
-      [String(process.pid), process.command + (process.outdated ? " (outdated)" : ""), bytes(process.used_bytes),
+      [String(process.pid), process.command, bytes(process.used_bytes),
         String(process.denied_allocations), new Date(process.attached_at).toLocaleString([], { hour12: false })]), "No process is attached."),
   ].filter(Boolean));
   find("detail-declared").hidden = !session.declared;

@@ -1,12 +1,13 @@
 #include "wire/wire.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Bytes of a whole packet by type; 0 for a type that our version does not know. */
+/* Bytes of a whole packet by type; 0 for a type that does not exist. */
 static size_t packet_bytes(unsigned type)
 {
     static const uint16_t body_bytes[] = {
@@ -37,10 +38,22 @@ static size_t packet_bytes(unsigned type)
         [WIRE_NEED] = sizeof(struct wire_need),
         [WIRE_ROOM] = sizeof(struct wire_room),
     };
-    if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0 ||
-        (type >= WIRE_AGENT && type != WIRE_UNKNOWN && WIRE_VERSION < WIRE_VERSION_AGENT))
+    if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0)
         return 0;
     return offsetof(struct wire_message, hello) + body_bytes[type];
+}
+
+/* Whether all releases have the message in the same form. */
+static bool is_greeting(unsigned type)
+{
+    return type == WIRE_HELLO || type == WIRE_AGENT || type == WIRE_REFUSED;
+}
+
+static bool is_known_version(const struct wire_header *header)
+{
+    if (is_greeting(header->type))
+        return header->version == WIRE_VERSION_HELLO;
+    return header->version >= WIRE_VERSION_OLDEST && header->version <= WIRE_VERSION;
 }
 
 static int send_packet(int socket, struct wire_message *message, const int *fds, unsigned fd_count, int flags)
@@ -53,7 +66,9 @@ static int send_packet(int socket, struct wire_message *message, const int *fds,
     if (length == 0 || fd_count > WIRE_FDS_MAX)
         return -EINVAL;
     message->header.magic = WIRE_MAGIC;
-    if (message->header.version == 0)
+    if (is_greeting(message->header.type))
+        message->header.version = WIRE_VERSION_HELLO;
+    else if (message->header.version == 0)
         message->header.version = WIRE_VERSION;
 
     struct iovec part = {.iov_base = message, .iov_len = length};
@@ -218,7 +233,7 @@ static int is_terminated(const char *text, size_t bytes)
 int wire_check(const struct wire_message *message, size_t length)
 {
     if (length < sizeof(struct wire_header) || message->header.magic != WIRE_MAGIC ||
-        message->header.version < WIRE_VERSION_OLDEST || message->header.version > WIRE_VERSION)
+        !is_known_version(&message->header))
         return -EPROTO;
     if (length != packet_bytes(message->header.type))
         return -EPROTO;

@@ -2,7 +2,7 @@
  *
  * One packet is one message: a header and, for its type, one fixed structure in host byte order (both ends
  * share the machine; both are 64-bit). A packet of another length, magic or version is refused whole.
- * Structures only grow with the version; reserved bytes are zero.
+ * Within a version no structure changes; reserved bytes are zero.
  *
  *   client                          daemon
  *   HELLO                  ->
@@ -19,8 +19,8 @@
  * End of file tells the daemon to look whether the process still lives (only the pidfd means death), and tells the
  * client that the daemon is gone.
  *
- * Since version 2, the process's agent has a second connection, about the GPUs' time. Both sides send there when they
- * have something to say.
+ * The process's agent has a second connection, about the GPUs' time and memory. Both sides send there when they have
+ * something to say.
  *
  *   agent                           daemon
  *   AGENT                  ->       the agent of the process that holds this slot opens the connection
@@ -53,8 +53,9 @@
  *
  * An order that was carried out already is answered all the same, so the daemon may repeat any order at any time.
  *
- * HELLO and AGENT are sent in the oldest version, so that any daemon can read which versions the client knows. The
- * daemon answers in the newest version that both know, and both keep to that. */
+ * HELLO, AGENT and REFUSED are the same in every release, and always say WIRE_VERSION_HELLO: so any daemon can read
+ * which versions a client knows, and any client can read why it was refused. The daemon answers in the newest version
+ * that both know, and both keep to that. docs/compatibility.md says how a new version is made. */
 #pragma once
 
 #include <stddef.h>
@@ -64,12 +65,10 @@
 #include "base/waits.h"
 
 #define WIRE_MAGIC 0x43494c53u /* "SLIC" */
-/* The version that this build speaks. The tests of upgrades set it, to build one of an older version. */
-#ifndef WIRE_VERSION
-#define WIRE_VERSION 2
-#endif
+/* The versions that this build speaks, and the version in which HELLO, AGENT and REFUSED travel. */
+#define WIRE_VERSION 1
 #define WIRE_VERSION_OLDEST 1
-#define WIRE_VERSION_AGENT 2     /* the first version that has agents */
+#define WIRE_VERSION_HELLO 1
 #define WIRE_SESSION_ID_BYTES 16 /* 12 hex digits and zeros */
 #define WIRE_TOKEN_BYTES 72      /* 64 hex digits and zeros */
 #define WIRE_NO_SLOT UINT32_MAX

@@ -12,7 +12,7 @@ import socket
 import struct
 import time
 
-MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 2, 0xFFFFFFFF  # VERSION: the oldest, that HELLO travels in
+MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 2, 0xFFFFFFFF
 HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST, NOTICE = range(1, 7)
 AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
 FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL, STALLS, STEP, WAITS = (1 << n for n in range(9))  # flags of a lease
@@ -166,15 +166,15 @@ def attach_at_once(daemon, path, session, count, token=""):
 class Agent:
     """The agent's connection of a process that is attached as `client`: GRANT and REVOKE come, and the test answers."""
 
-    def __init__(self, path, client, session, token="", versions=(1, 2), **more):
+    def __init__(self, path, client, session, token="", versions=(VERSION, VERSION), **more):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(20)
         self.socket.connect(str(path))
         slot, generation = more.get("slot", client.slot), more.get("generation", client.generation)
-        self.send(AGENT, struct.pack("<HHIQ16s72s", *versions, slot, generation, session.encode(), token.encode()), 1)
+        self.send(AGENT, struct.pack("<HHIQ16s72s", *versions, slot, generation, session.encode(), token.encode()))
 
-    def send(self, kind, body, version=2):
-        self.socket.send(packet(kind, body, version=version))
+    def send(self, kind, body):
+        self.socket.send(packet(kind, body))
 
     def want(self, gpus=1):
         self.send(WANT, struct.pack("<Q", gpus))

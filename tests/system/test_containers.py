@@ -50,7 +50,7 @@ def test_a_program_without_the_sessions_id_calls_it_own(daemon):
     token = "0123456789abcdef" * 4
     session = make(daemon, token=token, compute="50%")
     assert session["environment"]["GPUSLICE_IPC_TOKEN"] == token
-    client = Client(session["own_socket"]).attach("own", token, versions=(1, 2))
+    client = Client(session["own_socket"]).attach("own", token)
     Agent(session["own_socket"], client, "own", token).socket.recv(100)
     with pytest.raises(Refused):
         Client(daemon.attach_socket).attach("own", token)
@@ -79,7 +79,7 @@ def test_a_session_of_the_callers_parent_ends_with_that_one(daemon, product, tmp
 
 def test_agents_come_by_it_too(daemon):
     session = make(daemon, compute="50%")
-    client = Client(session["own_socket"]).attach("", versions=(1, 2))
+    client = Client(session["own_socket"]).attach("")
     agent = Agent(session["own_socket"], client, "")
     agent.socket.recv(100)
     wait_for(lambda: daemon.session("s")["lease"] != "free", "the agent to be known")

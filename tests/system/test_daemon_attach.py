@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from attach_client import (BAD_TOKEN, BAD_VERSION, BROKEN, CONTEXT_CREATED, CROWD, FULL, LAYOUT, NO_SESSION, NOT_OWNER, SLOTS,
+from attach_client import (BAD_TOKEN, BAD_VERSION, BROKEN, CONTEXT_CREATED, CROWD, FULL, LAYOUT, NO_SESSION, NOT_OWNER, SLOTS, VERSION,
                            WELCOME, Child, Client, Refused, attach_at_once, hello, packet)
 from conftest import GIB, MIB, wait_for
 
@@ -108,11 +108,21 @@ def test_who_has_no_business_here_is_told_why(daemon, session, make_daemon):
     assert "gpuslice_refused_attaches_total 7" in daemon.request("GET", "/metrics")[1].splitlines()
 
 
-@pytest.mark.parametrize("versions, spoken", [((1, 1), 1), ((1, 2), 2), ((1, 9), 2), ((2, 2), 2)])
-def test_a_client_is_answered_in_the_newest_version_that_both_know(daemon, session, versions, spoken):
+def test_a_client_is_answered_in_the_newest_version_that_both_know(daemon, session):
     client = Client(daemon.attach_socket)
-    client.attach(session, versions=versions)
-    assert client.version == spoken
+    client.attach(session, versions=(VERSION, VERSION + 8))
+    assert client.version == VERSION
+
+
+@pytest.mark.parametrize("library, advice", [
+    ({"versions": (0, 0)}, "too old for gpusliced"), ({"layouts": (0, LAYOUT - 1)}, "too old for gpusliced"),
+    ({"versions": (VERSION + 1, VERSION + 8)}, "newer than gpusliced"),
+    ({"layouts": (LAYOUT + 1, LAYOUT + 8)}, "newer than gpusliced"),
+], ids=["old", "old-ledger", "new", "new-ledger"])
+def test_a_library_of_a_release_too_far_away_is_told_so(daemon, session, library, advice):
+    with pytest.raises(Refused, match=advice) as refused:
+        Client(daemon.attach_socket).attach(session, **library)
+    assert refused.value.reason == BAD_VERSION
 
 
 def test_a_daemon_that_requires_a_token_requires_it_for_attaching(make_daemon):

@@ -213,14 +213,13 @@ static void print_gpus(const json_t *session, bool colour)
 
 static void print_processes(const json_t *session, bool colour)
 {
-    enum { PID, COMMAND, USED, DENIED, ATTACHED, NOTE };
+    enum { PID, COMMAND, USED, DENIED, ATTACHED };
     static const struct table_column columns[] = {
         [PID] = {"PID", .right = true},
         [COMMAND] = {"COMMAND", .shrink = true},
         [USED] = {"USED", .right = true},
         [DENIED] = {"DENIED", .right = true},
         [ATTACHED] = {"ATTACHED"},
-        [NOTE] = {""},
         {NULL},
     };
     struct table table = {.columns = columns};
@@ -243,8 +242,6 @@ static void print_processes(const json_t *session, bool colour)
         table_cell_print(&row[DENIED], denied ? TABLE_RED : TABLE_PLAIN, "%llu", (unsigned long long)denied);
         table_cell_print(&row[ATTACHED], TABLE_PLAIN, "%s",
                          session_time(session_text(process, "attached_at"), time));
-        table_cell_print(&row[NOTE], TABLE_PLAIN, "%s",
-                         json_is_true(json_object_get(process, "outdated")) ? "outdated" : "");
     }
     table_print(&table, stdout, table_width(stdout), colour);
     table_free(&table);

@@ -120,17 +120,14 @@ static void hang_up(struct connection *connection)
 
 /* --- Answers --------------------------------------------------------------------------------------- */
 
-/* A client that has no version in common with us is answered in the oldest one. */
 static struct wire_header header_to(const struct connection *connection, enum wire_type type)
 {
-    return (struct wire_header){.type = (uint16_t)type,
-                                .version = connection->version ? connection->version : WIRE_VERSION_OLDEST};
+    return (struct wire_header){.type = (uint16_t)type, .version = connection->version};
 }
 
 static enum outcome refuse(struct connection *connection, const struct refusal *refusal)
 {
-    struct wire_message answer = {.header = header_to(connection, WIRE_REFUSED),
-                                  .refused.reason = refusal->reason};
+    struct wire_message answer = {.header.type = WIRE_REFUSED, .refused.reason = refusal->reason};
     memcpy(answer.refused.message, refusal->message, sizeof(answer.refused.message));
     wire_send(connection->fd, &answer, NULL, 0);
     if (!refusal->is_quiet) {
@@ -188,7 +185,8 @@ static enum outcome on_hello(struct connection *connection, const struct wire_me
         .token = hello->token,
         .version_oldest = hello->version_oldest,
         .version_newest = hello->version_newest,
-        .layout_is_known = hello->layout_oldest <= LEDGER_LAYOUT && hello->layout_newest >= LEDGER_LAYOUT,
+        .layout_oldest = hello->layout_oldest,
+        .layout_newest = hello->layout_newest,
         .slot = hello->slot,
         .generation = hello->generation,
     };
@@ -209,7 +207,8 @@ static enum outcome on_agent(struct connection *connection, const struct wire_me
         .token = agent->token,
         .version_oldest = agent->version_oldest,
         .version_newest = agent->version_newest,
-        .layout_is_known = true,
+        .layout_oldest = LEDGER_LAYOUT,
+        .layout_newest = LEDGER_LAYOUT,
         .slot = agent->slot,
         .generation = agent->generation,
     };

@@ -24,7 +24,6 @@ struct entry {
     struct daemon *daemon;
     const struct enter_request *request;
     struct refusal *refusal;
-    uint16_t version;
     const char *session_id;
     bool is_by_rule; /* the program named no session, and a rule names this one */
     struct session *session;
@@ -65,13 +64,20 @@ static int identify(struct entry *entry)
 
 static int agree_on_version(struct entry *entry, uint16_t *version)
 {
-    *version = entry->version =
-        wire_common_version(entry->request->version_oldest, entry->request->version_newest);
-    if (!entry->version || !entry->request->layout_is_known)
-        return refuse(
-            entry, WIRE_REFUSED_VERSION,
-            "the program's libgpuslice.so and gpusliced %s have no version in common; install both again",
-            GPUSLICE_VERSION);
+    const struct enter_request *asked = entry->request;
+    bool is_older = asked->version_newest < WIRE_VERSION_OLDEST || asked->layout_newest < LEDGER_LAYOUT;
+    bool is_newer = asked->version_oldest > WIRE_VERSION || asked->layout_oldest > LEDGER_LAYOUT;
+    *version = wire_common_version(asked->version_oldest, asked->version_newest);
+    if (is_older)
+        return refuse(entry, WIRE_REFUSED_VERSION,
+                      "the program runs with a libgpuslice.so that is too old for gpusliced %s; start the "
+                      "program again with the library of that release",
+                      GPUSLICE_VERSION);
+    if (is_newer || !*version)
+        return refuse(entry, WIRE_REFUSED_VERSION,
+                      "the program runs with a libgpuslice.so that is newer than gpusliced %s and does not "
+                      "speak with it; restart gpusliced from the library's release",
+                      GPUSLICE_VERSION);
     return 0;
 }
 
@@ -225,7 +231,6 @@ static int take_slot(struct entry *entry, struct process **process)
         ledger_slot_clear(session->ledger.usage, (uint32_t)slot, NULL);
         return refuse(entry, WIRE_REFUSED_INTERNAL, "%s", error.message);
     }
-    (*process)->wire_version = entry->version;
     change_publish(session->daemon,
                    &(struct change){CHANGE_PROCESS_ATTACHED, .session = session, .process = *process,
                                     .pid = (*process)->pid, .command = (*process)->command},
@@ -271,16 +276,7 @@ static int enter(struct entry *entry, uint16_t *version, struct process **proces
     if (result < 0)
         return result;
     *process = find_held(entry);
-    if (!*process)
-        return take_slot(entry, process);
-    if ((*process)->wire_version != entry->version) {
-        (*process)->wire_version = entry->version;
-        change_publish(
-            entry->daemon,
-            &(struct change){CHANGE_PROCESS_RETURNED, .session = entry->session, .process = *process},
-            "process %d speaks another version", (int)(*process)->pid);
-    }
-    return 0;
+    return *process ? 0 : take_slot(entry, process);
 }
 
 int enter_session(struct daemon *daemon, const struct enter_request *request, uint16_t *version,
@@ -307,9 +303,6 @@ int enter_as_agent(struct daemon *daemon, const struct enter_request *request, u
     if (result == 0 && !(*process = find_held(&entry)))
         result = refuse(&entry, WIRE_REFUSED_NO_SESSION, "the process has no such slot in session %s",
                         entry.session->id);
-    else if (result == 0 && entry.version < WIRE_VERSION_AGENT)
-        result = refuse(&entry, WIRE_REFUSED_VERSION, "an agent needs version %d of the wire or later",
-                        WIRE_VERSION_AGENT);
     if (entry.pidfd >= 0)
         close(entry.pidfd);
     return result;

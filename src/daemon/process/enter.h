@@ -17,7 +17,7 @@ struct enter_request {
     const char *own_session;
     const char *session_id, *token;
     uint16_t version_oldest, version_newest; /* of the wire protocol */
-    bool layout_is_known;                    /* it can map our ledgers */
+    uint32_t layout_oldest, layout_newest;   /* of ledgers */
     uint32_t slot;                           /* the slot that it held before, or WIRE_NO_SLOT */
     uint64_t generation;
 };

@@ -155,14 +155,12 @@ static int restore_process(struct session *session, uint32_t slot, const struct 
     process->attached_usec = 0;
     for (unsigned i = 0; i < session->gpu_count; i++)
         process->counts_before[i] = process_counts(process, i);
-    if (record) {
+    if (record)
         process->attached_at = record->attached_at;
-        process->wire_version = record->wire_version;
-    } else {
+    else
         change_publish(session->daemon,
                        &(struct change){CHANGE_PROCESS_RETURNED, .session = session, .process = process},
                        "process %d is found in its slot", (int)process->pid);
-    }
     return 0;
 }
 

@@ -33,7 +33,6 @@ struct recorded_process {
     pid_t pid;
     uint64_t start_ticks, generation;
     int64_t attached_at;
-    uint16_t wire_version;
 };
 
 /* Assign the slots of a restored session's ledger to the processes that hold them, and free the others. `recorded` are

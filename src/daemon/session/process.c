@@ -107,11 +107,6 @@ struct ledger_counts process_counts(const struct process *process, unsigned poli
                                   .refused = count_from(before->refused, counts.refused, bound)};
 }
 
-bool process_is_outdated(const struct process *process)
-{
-    return process->wire_version && process->wire_version < WIRE_VERSION;
-}
-
 struct process *process_find_other(const struct session *session, pid_t pid, uint64_t start_ticks,
                                    const struct process *after)
 {

@@ -38,7 +38,6 @@ struct process {
     bool was_mapped;        /* has been seen to map the ledger since it attached */
     /* NULL: it closed the connection, or attached before this daemon started. */
     struct connection *connection;
-    uint16_t wire_version;                   /* of its HELLO; 0: under a daemon that did not record it */
     struct agent *agent;                     /* NULL: none is connected (agents.h) */
     struct arbiter_process *gate;            /* NULL: the same (schedule.h) */
     struct process_move *move;               /* NULL: it has not reported on its memory (residency/moves.h) */
@@ -79,7 +78,3 @@ const struct session *process_session_of(const struct daemon *daemon, pid_t pid)
 /* What the process's slot says of its requests on a GPU of the session under this daemon, but no more than a process of its
  * age can have made: a program may write any number there, and the daemon adds these up over all users. */
 struct ledger_counts process_counts(const struct process *process, unsigned policy_gpu);
-
-/* Whether its libgpuslice.so speaks an older version of the wire protocol than this daemon: it was started before an
- * upgrade, and goes on with what it knows. */
-bool process_is_outdated(const struct process *process);

@@ -361,7 +361,7 @@ static void put_process(const struct process *process)
     /* The session may have ended before its process's row is written. */
     struct statement *put =
         job_add(job, "INSERT OR REPLACE INTO processes(session_id, slot, generation, pid,"
-                     " start_ticks, attached_at, wire_version) SELECT ?1,?2,?3,?4,?5,?6,?7"
+                     " start_ticks, attached_at) SELECT ?1,?2,?3,?4,?5,?6"
                      " WHERE EXISTS(SELECT 1 FROM sessions WHERE id=?1)");
     bind_text(put, process->session->id);
     bind_number(put, process->slot);
@@ -369,7 +369,6 @@ static void put_process(const struct process *process)
     bind_number(put, process->pid);
     bind_number(put, (int64_t)process->start_ticks);
     bind_number(put, process->attached_at);
-    bind_number(put, process->wire_version);
     submit(job);
 }
 

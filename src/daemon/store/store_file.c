@@ -26,7 +26,7 @@ static const char schema[] =
     " PRIMARY KEY(session_id, position)) WITHOUT ROWID;"
     "CREATE TABLE processes(session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
     " slot INTEGER NOT NULL, generation INTEGER NOT NULL, pid INTEGER NOT NULL, start_ticks INTEGER NOT NULL,"
-    " attached_at INTEGER NOT NULL, wire_version INTEGER NOT NULL, PRIMARY KEY(session_id, slot)) WITHOUT "
+    " attached_at INTEGER NOT NULL, PRIMARY KEY(session_id, slot)) WITHOUT "
     "ROWID;"
     "CREATE TABLE context_costs(uuid TEXT NOT NULL, driver_version TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " cuda_bytes INTEGER NOT NULL, traits INTEGER NOT NULL, PRIMARY KEY(uuid, driver_version)) WITHOUT "

@@ -47,7 +47,7 @@ static int load_processes(sqlite3 *database, const char *session_id, struct load
 {
     sqlite3_stmt *row;
     int result = sqlite3_prepare_v2(database,
-                                    "SELECT slot, pid, start_ticks, generation, attached_at, wire_version "
+                                    "SELECT slot, pid, start_ticks, generation, attached_at "
                                     "FROM processes WHERE session_id=?",
                                     -1, &row, NULL);
     if (result != SQLITE_OK)
@@ -70,7 +70,6 @@ static int load_processes(sqlite3 *database, const char *session_id, struct load
             .start_ticks = (uint64_t)sqlite3_column_int64(row, 2),
             .generation = (uint64_t)sqlite3_column_int64(row, 3),
             .attached_at = sqlite3_column_int64(row, 4),
-            .wire_version = (uint16_t)sqlite3_column_int(row, 5),
         };
     }
     return sqlite3_finalize(row);

@@ -243,16 +243,14 @@ static bool start(struct gate *gate, bool alone)
     return result == 0;
 }
 
-/* Start the agent. If it runs already and the caller `has_news`, wake it, so that it looks at its GPUs again. Does nothing if
- * the daemon is older than agents, unless a process on its own has a cap or moves to serve. */
+/* Start the agent. If it runs already and the caller `has_news`, wake it, so that it looks at its GPUs again. A process on
+ * its own needs an agent only where it has a cap, or moves to serve. */
 static void start_or_poke(struct gate *gate, bool has_news)
 {
     const struct attachment *attachment =
         atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
     uint64_t gpus = atomic_load_explicit(&gate->gpus, memory_order_relaxed);
-    bool has_work_alone =
-        attachment->standalone && (standalone_cap(gpus) < SHARE_WHOLE || standalone_move_ns());
-    if (attachment->version < WIRE_VERSION_AGENT && !has_work_alone)
+    if (attachment->standalone && standalone_cap(gpus) == SHARE_WHOLE && !standalone_move_ns())
         return;
     int saved_errno = errno;
     if (atomic_exchange_explicit(&gate->started, true, memory_order_acq_rel)) {
@@ -264,21 +262,11 @@ static void start_or_poke(struct gate *gate, bool has_news)
     errno = saved_errno;
 }
 
-/* The process has attached again. If the daemon was older than agents when its contexts were made, no agent was started
- * then; the new daemon may know agents. */
-static void meet_daemon(void)
-{
-    struct gate *gate = gate_in(private_get());
-    if (atomic_load_explicit(&gate->gpus, memory_order_relaxed))
-        start_or_poke(gate, false);
-}
-
 void agent_meet(uint32_t gpu)
 {
     struct gate *gate = gate_in(private_get());
     uint64_t bit = UINT64_C(1) << gpu;
     gate_context_changed();
-    session_when_attached_anew(meet_daemon);
     bool known = atomic_fetch_or_explicit(&gate->gpus, bit, memory_order_relaxed) & bit;
     start_or_poke(gate, !known);
 }

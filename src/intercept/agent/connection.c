@@ -76,14 +76,10 @@ int agent_reach_daemon(void)
     struct error error = {0};
     if (session_mode() != SESSION_INSIDE) /* session_mode() attaches again if the daemon was restarted */
         return -ENOTCONN;
-    const struct attachment *attachment =
-        atomic_load_explicit(&private_get()->attachment, memory_order_acquire);
-    if (attachment->version < WIRE_VERSION_AGENT)
-        return -EPROTONOSUPPORT;
     const struct session_settings *settings = session_settings();
     const struct ledger_slot *slot = session_slot();
     struct wire_message message = {
-        .header = {.type = WIRE_AGENT, .version = WIRE_VERSION_OLDEST},
+        .header.type = WIRE_AGENT,
         .agent = {.version_oldest = WIRE_VERSION_OLDEST,
                   .version_newest = WIRE_VERSION,
                   .slot = slot->index,

@@ -28,7 +28,7 @@ static bool is_silent(uint64_t now_ns)
 /* Whether the failure is the program's own: the daemon may well be there. */
 static bool may_be_there(int failure)
 {
-    return !attach_is_nobody_there(failure) && failure != -ENOTCONN && failure != -EPROTONOSUPPORT;
+    return !attach_is_nobody_there(failure) && failure != -ENOTCONN;
 }
 
 void agent_serve_lost(struct gate *gate)

@@ -152,7 +152,7 @@ static int map_ledger(const struct wire_welcome *welcome, const int fds[static 2
 static int say_hello(int fd, const struct session_settings *settings, const struct attachment *previous,
                      struct attachment *attachment, struct error *error)
 {
-    struct wire_message message = {.header = {.type = WIRE_HELLO, .version = WIRE_VERSION_OLDEST}};
+    struct wire_message message = {.header.type = WIRE_HELLO};
     struct wire_hello *hello = &message.hello;
     hello->version_oldest = WIRE_VERSION_OLDEST;
     hello->version_newest = WIRE_VERSION;

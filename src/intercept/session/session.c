@@ -141,21 +141,6 @@ void session_when_slot_changes(void (*charge)(struct ledger_slot *slot))
     atomic_store_explicit(&move_charges, charge, memory_order_relaxed);
 }
 
-/* Called after this process has attached again; the agent registers it. */
-static _Atomic(void (*)(void)) meet_daemon;
-
-void session_when_attached_anew(void (*meet)(void))
-{
-    atomic_store_explicit(&meet_daemon, meet, memory_order_relaxed);
-}
-
-static void say_attached_anew(void)
-{
-    void (*meet)(void) = atomic_load_explicit(&meet_daemon, memory_order_relaxed);
-    if (meet)
-        meet();
-}
-
 static void change_slot(struct ledger_slot *slot)
 {
     void (*charge)(struct ledger_slot *) = atomic_load_explicit(&move_charges, memory_order_relaxed);
@@ -258,8 +243,6 @@ static enum session_mode attach(struct private_area *area, const struct attachme
     atomic_store_explicit(&area->next_try_ns, previous ? monotonic_ns() + COME_AGAIN_NS : 0,
                           memory_order_relaxed);
     session_forget();
-    if (previous)
-        say_attached_anew();
     unknown_when_asked(tell_unknown);
     atomic_store_explicit(&has_untold, true, memory_order_relaxed); /* what was asked for before */
     return SESSION_INSIDE;

@@ -97,9 +97,6 @@ bool session_is_simulated(void);
  * the new one, until the process ends. */
 void session_when_slot_changes(void (*charge)(struct ledger_slot *slot));
 
-/* Register `meet`, which is called when this process has attached again, perhaps to another daemon. */
-void session_when_attached_anew(void (*meet)(void));
-
 /* Changes whenever what threads remember about contexts and GPUs may have become wrong. */
 extern _Atomic uint64_t session_memory;
 void session_forget(void);
