@@ -78,16 +78,12 @@ def of_a_wrong_layout(daemon):
     edit(daemon, "PRAGMA user_version=-3")
 
 
-def of_before_the_first_release(daemon):
-    edit(daemon, "PRAGMA user_version=11")
-
-
 def of_a_newer_layout(daemon):
-    edit(daemon, "PRAGMA user_version=99", "UPDATE meta SET value='98' WHERE key='layout_oldest'")
+    edit(daemon, "PRAGMA user_version=99")
 
 
 @pytest.mark.parametrize("damage", [truncated, cut_in_a_page, garbage, scribbled, without_a_table, without_a_column,
-                                    of_another_program, of_a_wrong_layout, of_before_the_first_release, of_a_newer_layout])
+                                    of_another_program, of_a_wrong_layout, of_a_newer_layout])
 def test_a_file_that_cannot_be_used_is_refused_and_kept(daemon, damage):
     create(daemon)
     daemon.stop()
@@ -221,9 +217,9 @@ def test_rows_that_belong_to_nothing_disturb_nothing(daemon):
          "INSERT INTO session_gpus VALUES('ffffffffffff', 0, 'GPU-none', 5, 1)",
          f"INSERT INTO session_gpus VALUES('{good}', 1, 'no uuid', 5, 1)",
          f"UPDATE session_gpus SET limit_bytes=-1 WHERE session_id='{bad}'",
-         f"INSERT INTO processes VALUES('{good}', 5000, 1, 1, 1, 1, 1)",
-         f"INSERT INTO processes VALUES('{good}', -1, 1, 1, 1, 1, 1)",
-         "INSERT INTO processes VALUES('ffffffffffff', 3, 1, 1, 1, 1, 1)",
+         f"INSERT INTO processes VALUES('{good}', 5000, 1, 1, 1, 1)",
+         f"INSERT INTO processes VALUES('{good}', -1, 1, 1, 1, 1)",
+         "INSERT INTO processes VALUES('ffffffffffff', 3, 1, 1, 1, 1)",
          f"CREATE TEMP TABLE another AS SELECT * FROM sessions WHERE id='{good}'",
          "UPDATE another SET id='../../etc/foo'", "INSERT INTO sessions SELECT * FROM another",
          f"UPDATE sessions SET priority=77, compute='much', idle_suspend_seconds=-1 WHERE id='{good}'")
@@ -295,3 +291,19 @@ def test_a_full_disk_is_an_error_of_the_change_and_of_nothing_else(daemon):
     daemon.start()
     assert daemon.session("s")["vram_limit_bytes"] == 3 * MIB and daemon.session("s")["used_bytes"] == MIB
     assert daemon.session("t")["vram_limit_bytes"] == LIMIT
+
+
+def test_columns_of_a_later_release_are_left_alone(daemon):
+    create(daemon)
+    daemon.stop()
+    tables = ("sessions", "session_gpus", "processes", "context_costs")
+    edit(daemon, *(f"ALTER TABLE {table} ADD COLUMN of_tomorrow INTEGER NOT NULL DEFAULT 7" for table in tables))
+    daemon.start()
+    assert daemon.session("s")["vram_limit_bytes"] == LIMIT
+    assert daemon.request("PATCH", "/v1/sessions/s", {"memory_bytes": 2 * LIMIT})[0] == 200
+    Client(daemon.attach_socket).attach(daemon.session("s")["session_id"])
+    daemon.stop()
+    with sqlite3.connect(state_file(daemon)) as state:
+        assert state.execute("SELECT limit_bytes, of_tomorrow FROM session_gpus").fetchall() == [(2 * LIMIT, 7)]
+    state.close()
+    daemon.start()

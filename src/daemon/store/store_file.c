@@ -14,10 +14,10 @@
 #include "daemon/loop/log.h"
 #include "daemon/store/store_columns.h"
 
-/* The layout's number is SQLite's user_version; 0 is a new file. It rises when what a column or table means changes. Columns
- * of properties come by themselves (store_columns.h). A daemon can use a file of a later layout whose `layout_oldest` in `meta` is
- * not beyond its own. */
-#define STORE_LAYOUT 12
+/* The layout's number is SQLite's user_version; 0 is a new file. Columns of properties come by themselves (store_columns.h).
+ * For every other change the number rises, and the daemon converts the files of all released layouts
+ * (docs/compatibility.md). It cannot use files of later layouts. */
+#define STORE_LAYOUT 1
 static const char schema[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE sessions(%s) WITHOUT ROWID;"
@@ -99,10 +99,8 @@ static int make_tables(sqlite3 *database)
 {
     char *columns = store_columns_define();
     char *tables = columns ? sqlite3_mprintf(schema, columns) : NULL;
-    char *sql = tables ? sqlite3_mprintf("BEGIN; %s INSERT INTO meta VALUES('layout_oldest','%d');"
-                                         " PRAGMA user_version=%d; COMMIT",
-                                         tables, STORE_LAYOUT, STORE_LAYOUT)
-                       : NULL;
+    char *sql =
+        tables ? sqlite3_mprintf("BEGIN; %s PRAGMA user_version=%d; COMMIT", tables, STORE_LAYOUT) : NULL;
     int result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
     sqlite3_free(columns);
     sqlite3_free(tables);
@@ -138,7 +136,7 @@ static int check_columns(sqlite3 *database, const struct paths *paths, struct tr
 static int settle_layout(sqlite3 *database, const struct paths *paths, struct trouble *trouble,
                          struct error *error)
 {
-    int64_t layout, tables, oldest;
+    int64_t layout, tables;
     if (read_number(database, "PRAGMA user_version", 0, &layout) != SQLITE_OK ||
         read_number(database, "SELECT count(*) FROM sqlite_master", 0, &tables) != SQLITE_OK)
         return failed(database, paths, trouble, error);
@@ -147,16 +145,9 @@ static int settle_layout(sqlite3 *database, const struct paths *paths, struct tr
         return result;
     if (layout < 0 || (layout == 0 && tables > 0))
         return damaged(trouble, "it is not a state file of gpusliced");
-    if (layout > 0 && layout < STORE_LAYOUT)
-        return damaged(trouble, "layout %" PRId64 " is of a gpusliced before 0.2.0, and was never released",
-                       layout);
     if (layout > STORE_LAYOUT) {
-        if (read_number(database, "SELECT value FROM meta WHERE key='layout_oldest'", layout, &oldest) !=
-                SQLITE_OK ||
-            oldest > STORE_LAYOUT) {
-            trouble->is_newer = true;
-            return damaged(trouble, "layout %" PRId64 ", this one knows %d", layout, STORE_LAYOUT);
-        }
+        trouble->is_newer = true;
+        return damaged(trouble, "layout %" PRId64 ", this one knows %d", layout, STORE_LAYOUT);
     }
     if (sqlite3_exec(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON",
                      NULL, NULL, NULL) != SQLITE_OK)
