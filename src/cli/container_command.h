@@ -7,15 +7,11 @@
 
 #include "base/error.h"
 
-/* The name of the program in `command` that starts a container (podman, docker, nerdctl, apptainer...), also after
- * sudo, env and the like; NULL if the command starts none, as when it lists images. */
-const char *container_command_starts(char *const *command);
-
 /* 0 if container_command_compose() can give the container a session; else -EINVAL, with a message that says what to
  * do instead. `outlives`: the session goes on after the command has ended. */
 int container_command_check(char *const *command, bool outlives, struct error *error);
 
-/* The command with options that say `parts` (client/container.h). Everybody can read a command line, so secrets go
+/* The command, which was checked, with options that say `parts` (client/container.h). Everybody can read a command line, so secrets go
  * through our environment, which this sets. The caller frees the array, and leaves the words alone. */
 int container_command_compose(char *const *command, const json_t *parts, char ***composed,
                               struct error *error);

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "cli/container_command.h"
 #include "cli/doctor/doctor.h"
 #include "cli/doctor/doctor_run.h"
+#include "cli/starters.h"
 #include "digest_cubins_names.h"
 
 #define SCRIPTS_MAX 4 /* as many interpreters as the kernel follows */
@@ -186,20 +186,29 @@ static void try_preload(const struct doctor *doctor, const char *file, const str
                    line);
 }
 
+/* Whether the command's programs are started by another than it. */
+static bool tell_of_starter(const struct starter *starter, struct doctor_finding *finding)
+{
+    if (starter && starter->where)
+        doctor_say(finding, DOCTOR_PROBLEM, starter->instead,
+                   "%s starts programs %s: they run without the interceptor, unlimited", starter->name,
+                   starter->where);
+    else if (starter)
+        doctor_say(finding, DOCTOR_PROBLEM,
+                   "run it by 'gpuslice run --container', which gives the container the session",
+                   "%s starts programs in containers, which do not get the session by themselves",
+                   starter->name);
+    return starter != NULL;
+}
+
 void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
 {
     char file[PATH_MAX], interpreter[PATH_MAX];
     const char *name = doctor->command ? doctor->command[0] : "sh";
     struct stat status;
     struct elf elf;
-    const char *starter = doctor->command ? container_command_starts(doctor->command) : NULL;
-    if (starter) {
-        doctor_say(finding, DOCTOR_PROBLEM,
-                   "run it by 'gpuslice run --container', which gives the container the session",
-                   "%.80s starts programs in containers, which do not get the session by themselves",
-                   starter);
+    if (doctor->command && tell_of_starter(starter_used(doctor->command), finding))
         return;
-    }
     if (!find_in_path(name, file)) {
         doctor_say(finding, DOCTOR_PROBLEM, "give a program in PATH or a path to one",
                    "'%.200s' does not exist or is not executable", name);

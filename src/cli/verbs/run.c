@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/preload.h"
 #include "cli/session_cells.h"
+#include "cli/starters.h"
 #include "cli/verbs.h"
 #include "client/client.h"
 #include "client/container.h"
@@ -33,19 +34,13 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-static int check_container(const struct cli_arguments *arguments, struct error *error)
+static int check_starter(const struct cli_arguments *arguments, struct error *error)
 {
     if (arguments->container)
         return container_command_check(arguments->operands, arguments->session != NULL, error);
     if (arguments->without_driver)
         return error_set(error, EINVAL, NULL, "--without-driver is for containers; add --container");
-    const char *program = container_command_starts(arguments->operands);
-    if (program)
-        return error_set(
-            error, EINVAL, NULL,
-            "'%.80s' starts programs in a container, where they would run without limits; add --container",
-            program);
-    return 0;
+    return starter_check(arguments->operands, error);
 }
 
 /* An option that is there and says how a new session is to be; NULL: none. */
@@ -73,7 +68,7 @@ static int check(const struct cli_arguments *arguments, struct error *error)
             "'gpuslice set' changes a session that exists",
             beside);
     int result = session_wish_check(wish, error);
-    return result < 0 ? result : check_container(arguments, error);
+    return result < 0 ? result : check_starter(arguments, error);
 }
 
 static int set_environment(const json_t *environment, bool simulated, struct error *error)
