@@ -43,6 +43,7 @@ enum config_kind {
     CONFIG_FLAG,      /* bool: yes, no */
     CONFIG_COMPAT,    /* bool: gslice, none */
     CONFIG_LINES,     /* bool: influx, json */
+    CONFIG_STOP,      /* enum config_stop: no, report, yes */
     CONFIG_ADDRESS,   /* char[CONFIG_ADDRESS_BYTES] */
     CONFIG_PATH,      /* char[PATH_MAX], absolute */
     CONFIG_SECRET,    /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
@@ -77,6 +78,9 @@ int config_key_set(const struct config_key *key, void *section, const char *text
 
 /* --- gpuslice.conf --------------------------------------------------------------------------------- */
 
+/* What becomes of programs outside of every session: nothing, a notice, or a notice and signals. */
+enum config_stop { CONFIG_STOP_NO, CONFIG_STOP_REPORT, CONFIG_STOP_YES };
+
 struct config_daemon {
     uint64_t recovery_usec, idle_exit_usec;
     uint64_t history_bytes;
@@ -85,7 +89,9 @@ struct config_daemon {
     uint32_t requests_per_second; /* 0: no limit */
     uint64_t metrics_file_bytes, metrics_file_seconds, audit_file_bytes;
     bool metrics_file_is_json;
-    bool stop_uncovered, stop_uncovered_root;
+    enum config_stop stop_uncovered;
+    uint64_t stop_uncovered_grace_seconds;
+    bool stop_uncovered_root;
     bool host_memory_ahead;
     bool metrics_debug, metrics_labels, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */

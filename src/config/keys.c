@@ -104,6 +104,19 @@ static int set_either(const char *text, const char *yes, const char *no, bool *f
                : error_set(error, EINVAL, NULL, "'%.80s' is neither %s nor %s", text, yes, no);
 }
 
+static int set_stop(const char *text, enum config_stop *stop, struct error *error)
+{
+    bool flag = false;
+    if (strcmp(text, "report") == 0) {
+        *stop = CONFIG_STOP_REPORT;
+        return 0;
+    }
+    if (set_flag(text, &flag, NULL) < 0)
+        return error_set(error, EINVAL, NULL, "'%.80s' is not one of no, report and yes", text);
+    *stop = flag ? CONFIG_STOP_YES : CONFIG_STOP_NO;
+    return 0;
+}
+
 static int set_text(const char *text, char *target, size_t bytes, struct error *error)
 {
     if (strlen(text) >= bytes)
@@ -261,6 +274,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         return set_either(text, "gslice", "none", target, error);
     case CONFIG_LINES:
         return set_either(text, "json", "influx", target, error);
+    case CONFIG_STOP:
+        return set_stop(text, target, error);
     case CONFIG_ADDRESS:
         return set_address(text, target, error);
     case CONFIG_PATH:

@@ -44,7 +44,7 @@ def test_it_is_told_of_once_and_let_live(system, start):
 
 
 def test_it_is_ended_where_that_is_said_and_roots_only_where_that_is_too(system, start):
-    configure(system, "stop-uncovered = yes")
+    configure(system, "stop-uncovered = yes\nstop-uncovered-grace = 1s")
     system.start("--system")
     inside = start(in_session(system, system.request("POST", "/v1/sessions", {"name": "s"})[1]))
     inside.get("alloc", MIB)
@@ -52,9 +52,10 @@ def test_it_is_ended_where_that_is_said_and_roots_only_where_that_is_too(system,
     stubborn = outside(system, start, "sh", "-c", 'trap "" TERM; exec "$0"')
     wait_for(lambda: len(events(system, "process.uncovered")) == 2, "the programs to be told of", 40)
     assert puppet.process.poll() is None and events(system, "process.stopped") == []
-    configure(system, "stop-uncovered = yes\nstop-uncovered-root = yes")
+    configure(system, "stop-uncovered = yes\nstop-uncovered-grace = 1s\nstop-uncovered-root = yes")
     assert wait_for(lambda: puppet.process.poll(), "the program to be ended", 40) == -signal.SIGTERM
     (event,) = [event for event in events(system, "process.stopped") if event["pid"] == puppet.process.pid]
+    assert [e["pid"] for e in events(system, "process.warned")].count(puppet.process.pid) == 1
     assert "SIGTERM" in event["message"] and stubborn.process.poll() is None
     assert wait_for(lambda: stubborn.process.poll(), "the other to be killed", 40) == -signal.SIGKILL
     assert "SIGKILL" in events(system, "process.stopped")[-1]["message"]

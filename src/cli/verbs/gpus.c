@@ -53,6 +53,17 @@ static void add_gpu(struct table *table, const json_t *gpu)
                      (unsigned long long)session_number(gpu, "sessions"));
 }
 
+/* "train (pid 4711) of ana"; a program that has just ended, or is in another pid namespace, has neither name nor user. */
+static void name_program(struct table_cell *cell, const json_t *process)
+{
+    unsigned long long pid = session_number(process, "pid");
+    const char *command = session_text(process, "command"), *user = session_text(process, "user");
+    if (*command)
+        table_cell_print(cell, TABLE_PLAIN, "%s (pid %llu)%s%s", command, pid, *user ? " of " : "", user);
+    else
+        table_cell_print(cell, TABLE_PLAIN, "a program that cannot be seen from here (pid %llu)", pid);
+}
+
 /* Programs in no session, a line each. */
 static void print_outsiders(const json_t *gpu)
 {
@@ -65,10 +76,11 @@ static void print_outsiders(const json_t *gpu)
         if (json_is_string(json_object_get(process, "session_id")))
             continue;
         cells_gpu(&label, gpu);
-        table_cell_print(&program, TABLE_PLAIN, "%s (pid %llu) of %s", session_text(process, "command"),
-                         (unsigned long long)session_number(process, "pid"), session_text(process, "user"));
+        name_program(&program, process);
         printf("outside of sessions on GPU %s: %s, %s\n", label.text, program.text,
-               units_format_bytes(session_number(process, "used_bytes"), used));
+               json_is_integer(json_object_get(process, "used_bytes"))
+                   ? units_format_bytes(session_number(process, "used_bytes"), used)
+                   : "the driver does not say how much");
     }
 }
 

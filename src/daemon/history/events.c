@@ -20,7 +20,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_show.h"
 
-enum audience { OWNER, ALL };
+enum audience { OWNER, USER, ALL };
 
 static const struct {
     enum audience audience;
@@ -126,6 +126,7 @@ static json_t *details_of(const struct change *change)
     case CHANGE_PROCESS_ATTACHED:
         return json_pack("{s:i,s:s*}", "pid", (int)change->pid, "command", change->command);
     case CHANGE_PROCESS_UNCOVERED:
+    case CHANGE_PROCESS_WARNED:
     case CHANGE_PROCESS_STOPPED:
         return json_pack("{s:i,s:s*,s:I}", "pid", (int)change->pid, "command", change->command, "used_bytes",
                          (json_int_t)change->bytes);
@@ -191,6 +192,14 @@ static char *event_json(const struct events *events, const struct change *change
     return text;
 }
 
+/* Who may see it, beside root. */
+static uid_t holder_of(const struct change *change)
+{
+    if (change->session)
+        return change->session->owner;
+    return kinds[change->kind].audience == USER ? change->uid : geteuid();
+}
+
 /* Keep the change as an event. False: an event of this kind about this session was kept a moment ago, so this one is
  * not kept. */
 static bool keep_event(struct events *events, const struct change *change)
@@ -204,7 +213,7 @@ static bool keep_event(struct events *events, const struct change *change)
         *told = now;
     char *text = event_json(events, change);
     if (text)
-        keep(events, change->kind, session ? session->owner : geteuid(), text);
+        keep(events, change->kind, holder_of(change), text);
     free(text);
     return true;
 }

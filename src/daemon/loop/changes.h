@@ -30,12 +30,13 @@ struct change {
     struct process *process; /* NULL: not about a process, or about one that went while no daemon ran */
     const struct gpu *gpu;   /* NULL: not about a GPU */
     const char *message;     /* for people, one line; set by change_publish() */
-    uid_t uid;               /* SESSION_REFUSED: whose request it was */
-    pid_t pid;               /* PROCESS_*: of which process; the daemon may have no record of it */
-    const char *command;     /* the name of its program; NULL: not known */
-    uint64_t bytes;          /* PROCESS_ENDED: how many bytes came back; SESSION_SUSPENDED: how many left */
-    uint64_t stays_bytes;    /* SESSION_SUSPENDED: how many could not leave, contexts left out */
-    double seconds;          /* LEASE_*: how long it took */
+    uid_t
+        uid; /* SESSION_REFUSED: whose request it was; PROCESS_UNCOVERED, _WARNED, _STOPPED: whose process */
+    pid_t pid;            /* PROCESS_*: of which process; the daemon may have no record of it */
+    const char *command;  /* the name of its program; NULL: not known */
+    uint64_t bytes;       /* PROCESS_ENDED: how many bytes came back; SESSION_SUSPENDED: how many left */
+    uint64_t stays_bytes; /* SESSION_SUSPENDED: how many could not leave, contexts left out */
+    double seconds;       /* LEASE_*: how long it took */
 };
 
 /* A change is committed (`result` 0), or could not be, and why. In the loop's thread. */

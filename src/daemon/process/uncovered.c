@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/process.h"
+#include "base/units.h"
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/changes.h"
@@ -20,10 +21,11 @@
 #include "daemon/loop/log.h"
 #include "daemon/loop/peer.h"
 #include "daemon/process/device_held.h"
+#include "daemon/process/terminal.h"
 #include "daemon/session/process.h"
 
-/* A program that is about to attach holds a context for a moment, so it is looked at again before it is reported. After
- * SIGTERM it has as long as processes of a session that is released. */
+/* A program that is about to attach holds a context for a moment, so it is looked at again before it is reported. After the
+ * notice it has as long as the configuration says, and after SIGTERM as long as processes of a session that is released. */
 #define SETTLE_USEC UINT64_C(3000000)
 #define PATIENCE_USEC UINT64_C(10000000)
 #define COMMAND_BYTES 16
@@ -35,9 +37,11 @@ struct outsider {
     uint64_t start_ticks;
     uid_t uid;
     char command[COMMAND_BYTES];
-    uint64_t bytes;     /* on all healthy GPUs, in the sample at hand */
-    uint64_t seen_usec; /* when it was first seen */
-    uint64_t term_usec; /* when SIGTERM was sent; 0: not yet */
+    uint64_t bytes;          /* on all healthy GPUs, in the sample at hand */
+    uint64_t seen_usec;      /* when it was first seen */
+    uint64_t warned_usec;    /* when the notice was given */
+    uint64_t term_usec;      /* when SIGTERM was sent; 0: not yet */
+    enum config_stop warned; /* what the notice said; CONFIG_STOP_NO: there was none yet */
     bool is_told, is_killed;
 };
 
@@ -83,47 +87,81 @@ static struct outsider *find_outsider(struct uncovered *uncovered, pid_t pid)
 
 /* --- Reporting and ending one ---------------------------------------------------------------------- */
 
+static struct change change_about(enum change_kind kind, const struct outsider *outsider)
+{
+    return (struct change){.kind = kind,
+                           .uid = outsider->uid,
+                           .pid = outsider->pid,
+                           .command = outsider->command,
+                           .bytes = outsider->bytes};
+}
+
 static void report_outsider(struct uncovered *uncovered, struct outsider *outsider)
 {
+    char held[UNITS_BYTES_TEXT];
+    const struct change change = change_about(CHANGE_PROCESS_UNCOVERED, outsider);
     outsider->is_told = true;
-    change_publish(uncovered->daemon,
-                   &(struct change){CHANGE_PROCESS_UNCOVERED, .pid = outsider->pid,
-                                    .command = outsider->command, .bytes = outsider->bytes},
-                   "process %d (%s) of uid %u holds %" PRIu64 " bytes of GPU memory outside of every session",
-                   (int)outsider->pid, outsider->command, (unsigned)outsider->uid, outsider->bytes);
+    change_publish(uncovered->daemon, &change,
+                   "process %d (%s) of uid %u holds %s of GPU memory outside of every session",
+                   (int)outsider->pid, outsider->command, (unsigned)outsider->uid,
+                   units_format_bytes(outsider->bytes, held));
+}
+
+/* Tell the program's user what `stop` says will happen, or would. */
+static void warn(struct uncovered *uncovered, struct outsider *outsider, enum config_stop stop, uint64_t now)
+{
+    char held[UNITS_BYTES_TEXT], text[320];
+    const struct change change = change_about(CHANGE_PROCESS_WARNED, outsider);
+    uint64_t grace = uncovered->daemon->config.daemon.stop_uncovered_grace_seconds;
+    outsider->warned = stop;
+    outsider->warned_usec = now;
+    snprintf(text, sizeof(text),
+             "%s (pid %d) holds %s of GPU memory outside of every session and %s ended in %" PRIu64
+             " s%s; start it with 'gpuslice run'",
+             outsider->command, (int)outsider->pid, units_format_bytes(outsider->bytes, held),
+             stop == CONFIG_STOP_YES ? "will be" : "would be", grace,
+             stop == CONFIG_STOP_YES ? "" : " if stop-uncovered were yes, not report");
+    bool is_shown = lives(outsider) && terminal_tell(outsider->pid, text);
+    change_publish(uncovered->daemon, &change, "%s (%s)", text,
+                   is_shown ? "its terminal shows this too" : "it has no terminal that could show this");
 }
 
 /* The pid may belong to another process by now: signal only the one that was seen, and only while it has the device
- * open. */
+ * open. Its terminal comes first, as the process may be gone right after the signal. */
 static void send(struct uncovered *uncovered, const struct outsider *outsider, int number)
 {
+    const char *name = number == SIGTERM ? "SIGTERM" : "SIGKILL";
+    const struct change change = change_about(CHANGE_PROCESS_STOPPED, outsider);
+    char held[UNITS_BYTES_TEXT], text[256];
     cleanup_close int pidfd = peer_open(outsider->pid, outsider->start_ticks);
     if (pidfd >= 0 && !device_is_held(outsider->pid, uncovered->daemon->options.simulated))
         return;
+    snprintf(text, sizeof(text), "%s (pid %d) is sent %s: it holds %s of GPU memory outside of every session",
+             outsider->command, (int)outsider->pid, name, units_format_bytes(outsider->bytes, held));
+    if (pidfd >= 0)
+        terminal_tell(outsider->pid, text);
     if (pidfd < 0 || pidfd_send_signal(pidfd, number, NULL, 0) < 0) {
         if (pidfd != -ESRCH && errno != ESRCH)
             log_warning("process %d (%s), which is outside of every session, cannot be ended: %s",
                         (int)outsider->pid, outsider->command, strerror(pidfd < 0 ? -pidfd : errno));
         return;
     }
-    change_publish(uncovered->daemon,
-                   &(struct change){CHANGE_PROCESS_STOPPED, .pid = outsider->pid,
-                                    .command = outsider->command, .bytes = outsider->bytes},
-                   "process %d (%s) of uid %u was sent %s: it held %" PRIu64
-                   " bytes of GPU memory outside of every session",
-                   (int)outsider->pid, outsider->command, (unsigned)outsider->uid,
-                   number == SIGTERM ? "SIGTERM" : "SIGKILL", outsider->bytes);
+    change_publish(uncovered->daemon, &change, "%s", text);
 }
 
 static void handle_outsider(struct uncovered *uncovered, struct outsider *outsider)
 {
     const struct config_daemon *config = &uncovered->daemon->config.daemon;
-    uint64_t now = daemon_now_usec();
+    bool is_spared = outsider->uid == 0 && !config->stop_uncovered_root;
+    enum config_stop stop = is_spared ? CONFIG_STOP_NO : config->stop_uncovered;
+    uint64_t now = daemon_now_usec(), grace_usec = config->stop_uncovered_grace_seconds * UINT64_C(1000000);
     if (now - outsider->seen_usec < SETTLE_USEC)
         return;
     if (!outsider->is_told)
         report_outsider(uncovered, outsider);
-    if (!config->stop_uncovered || (outsider->uid == 0 && !config->stop_uncovered_root))
+    if (stop != CONFIG_STOP_NO && outsider->warned != stop)
+        warn(uncovered, outsider, stop, now);
+    if (stop != CONFIG_STOP_YES || now - outsider->warned_usec < grace_usec)
         return;
     if (!outsider->term_usec) {
         outsider->term_usec = now;

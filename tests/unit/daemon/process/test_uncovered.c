@@ -27,12 +27,20 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 }
 
 static pid_t outside; /* a program that holds memory */
-static unsigned told, stopped;
+static unsigned told, warned, stopped;
+static char warning[512];
+static uid_t warned_uid;
+static int terminal = -1, terminal_of_program = -1; /* both ends of a pseudo-terminal */
 
 static void note(void *context, const struct change *change)
 {
     told += change->kind == CHANGE_PROCESS_UNCOVERED;
     stopped += change->kind == CHANGE_PROCESS_STOPPED;
+    if (change->kind == CHANGE_PROCESS_WARNED) {
+        warned++;
+        warned_uid = change->uid;
+        snprintf(warning, sizeof(warning), "%s", change->message);
+    }
 }
 
 static struct observer observer = {.take = note};
@@ -52,6 +60,8 @@ static pid_t start_program(void)
         if (has_device && open(path, O_RDWR | O_CREAT, 0600) < 0)
             _exit(1);
         unlink(path);
+        if (terminal_of_program >= 0)
+            dup2(terminal_of_program, STDERR_FILENO);
         close(ends[1]);
         pause();
         _exit(0);
@@ -65,11 +75,13 @@ static pid_t start_program(void)
 static int begin(void **state)
 {
     struct error error = {0};
-    later_ns = told = stopped = 0;
+    later_ns = told = warned = stopped = 0;
     outside = start_program();
     assert_int_equal(begin_daemon(state), 0);
     daemon_state.options.system = daemon_state.options.simulated = true;
-    daemon_state.config.daemon.stop_uncovered = daemon_state.config.daemon.stop_uncovered_root = true;
+    daemon_state.config.daemon.stop_uncovered = CONFIG_STOP_YES;
+    daemon_state.config.daemon.stop_uncovered_root = true;
+    daemon_state.config.daemon.stop_uncovered_grace_seconds = 60;
     LEAD(led->first_pid = (unsigned)outside; led->process_count = 1; led->bytes_of_each = 7);
     change_observe(&daemon_state, &observer);
     if (uncovered_start(&daemon_state, &error) < 0)
@@ -100,6 +112,9 @@ static void a_lost_cards_last_figures_end_no_program(void **state)
     LEAD(led->memory_result = NVML_SUCCESS);
     refresh(); /* it is known for long enough */
     assert_int_equal(told, 1);
+    assert_int_equal(stopped, 0);
+    later_ns += 61 * SECOND_NS;
+    refresh();
     assert_int_equal(stopped, 1);
     int status;
     assert_int_equal(waitpid(outside, &status, 0), outside);
@@ -108,7 +123,7 @@ static void a_lost_cards_last_figures_end_no_program(void **state)
 
 static void it_is_told_of_once_though_nvml_fails_in_between(void **state)
 {
-    daemon_state.config.daemon.stop_uncovered = false;
+    daemon_state.config.daemon.stop_uncovered = CONFIG_STOP_NO;
     later_ns += 4 * SECOND_NS;
     refresh();
     assert_int_equal(told, 1);
@@ -141,11 +156,79 @@ static void a_pid_that_another_process_had_ends_no_program(void **state)
     assert_int_equal(kill(outside, 0), 0);
 }
 
+static int begin_with_terminal(void **state)
+{
+    terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+    if (terminal < 0 || grantpt(terminal) < 0 || unlockpt(terminal) < 0)
+        return -1;
+    terminal_of_program = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+    int result = terminal_of_program < 0 ? -1 : begin(state);
+    close(terminal_of_program);
+    terminal_of_program = -1;
+    return result;
+}
+
+static int end_with_terminal(void **state)
+{
+    close(terminal);
+    return end(state);
+}
+
+static const char *shown_on_terminal(void)
+{
+    static char text[1024];
+    ssize_t length = read(terminal, text, sizeof(text) - 1);
+    text[length > 0 ? length : 0] = '\0';
+    return text;
+}
+
+static void its_user_is_told_long_before_it_is_ended(void **state)
+{
+    later_ns += 4 * SECOND_NS;
+    refresh();
+    assert_int_equal(warned, 1);
+    assert_int_equal(warned_uid, getuid());
+    assert_non_null(
+        strstr(warning, "will be ended in 60 s; start it with 'gpuslice run' (its terminal shows this too)"));
+    assert_non_null(strstr(shown_on_terminal(),
+                           "holds 7B of GPU memory outside of every session and will be ended in 60 s"));
+    later_ns += 59 * SECOND_NS;
+    refresh();
+    assert_int_equal(stopped, 0);
+    later_ns += 2 * SECOND_NS;
+    refresh();
+    assert_int_equal(stopped, 1);
+    assert_int_equal(warned, 1);
+    assert_non_null(strstr(shown_on_terminal(), "is sent SIGTERM"));
+}
+
+static void a_report_ends_nothing_and_does_not_count_as_the_notice(void **state)
+{
+    daemon_state.config.daemon.stop_uncovered = CONFIG_STOP_REPORT;
+    for (int i = 0; i < 5; i++) {
+        later_ns += 40 * SECOND_NS;
+        refresh();
+    }
+    assert_int_equal(warned, 1);
+    assert_int_equal(stopped, 0);
+    assert_non_null(strstr(warning, "would be ended in 60 s if stop-uncovered were yes, not report"));
+    daemon_state.config.daemon.stop_uncovered = CONFIG_STOP_YES;
+    refresh();
+    assert_int_equal(warned, 2);
+    assert_int_equal(stopped, 0);
+    later_ns += 61 * SECOND_NS;
+    refresh();
+    assert_int_equal(stopped, 1);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_lost_cards_last_figures_end_no_program, begin, end),
         cmocka_unit_test_setup_teardown(it_is_told_of_once_though_nvml_fails_in_between, begin, end),
+        cmocka_unit_test_setup_teardown(its_user_is_told_long_before_it_is_ended, begin_with_terminal,
+                                        end_with_terminal),
+        cmocka_unit_test_setup_teardown(a_report_ends_nothing_and_does_not_count_as_the_notice, begin, end),
         cmocka_unit_test_setup_teardown(a_pid_that_another_process_had_ends_no_program, begin, end),
     };
     return lead_nvml(count, arguments) ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
