@@ -30,6 +30,11 @@ void table_free(struct table *table)
     table->row_count = 0;
 }
 
+static char shown_as(char character)
+{
+    return character < ' ' || character > '~' ? '?' : character;
+}
+
 void table_cell_print(struct table_cell *cell, enum table_colour colour, const char *format, ...)
 {
     va_list arguments;
@@ -38,8 +43,13 @@ void table_cell_print(struct table_cell *cell, enum table_colour colour, const c
     va_end(arguments);
     cell->colour = colour;
     for (char *at = cell->text; *at; at++)
-        if (*at < ' ' || *at > '~')
-            *at = '?';
+        *at = shown_as(*at);
+}
+
+void table_print_text(const char *text, FILE *stream)
+{
+    for (; *text; text++)
+        fputc(shown_as(*text), stream);
 }
 
 /* --- Printing -------------------------------------------------------------------------------------- */

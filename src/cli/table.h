@@ -41,6 +41,9 @@ void table_free(struct table *table);
 __attribute__((format(printf, 3, 4))) void table_cell_print(struct table_cell *cell, enum table_colour colour,
                                                             const char *format, ...);
 
+/* Print all of `text`, with the same characters as '?'. */
+void table_print_text(const char *text, FILE *stream);
+
 /* Print the table, in lines of at most `width` characters if shrinking its column is enough for that. */
 void table_print(const struct table *table, FILE *stream, size_t width, bool colour);
 

@@ -87,14 +87,12 @@ static void print_json(const json_t *event)
 
 static void print_line(const json_t *event)
 {
-    struct table_cell cells[4];
     char time[SESSION_TIME_TEXT];
-    static const char *const fields[] = {NULL, "kind", "name", "message"};
-    table_cell_print(&cells[0], TABLE_PLAIN, "%s", session_time(session_text(event, "time"), time));
-    for (size_t i = 1; i < sizeof(cells) / sizeof(cells[0]); i++)
-        table_cell_print(&cells[i], TABLE_PLAIN, "%s", session_text(event, fields[i]));
-    printf("%s  %-17s  %-12s  %s\n", cells[0].text, cells[1].text, cells[2].text[0] ? cells[2].text : "-",
-           cells[3].text);
+    const char *name = session_text(event, "name");
+    printf("%s  %-17s  %-12s  ", session_time(session_text(event, "time"), time), session_text(event, "kind"),
+           *name ? name : "-");
+    table_print_text(session_text(event, "message"), stdout);
+    putchar('\n');
     fflush(stdout);
 }
 

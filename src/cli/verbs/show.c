@@ -18,10 +18,9 @@ static const struct cli_option options[] = {
 
 static void print_fact(const char *what, const char *value, bool colour)
 {
-    struct table_cell cell;
-    table_cell_print(&cell, TABLE_PLAIN, "%s", value);
-    printf("%s%-8s%s  %s\n", table_colour_begin(TABLE_BOLD, colour), what,
-           table_colour_end(TABLE_BOLD, colour), cell.text);
+    printf("%s%-8s%s  ", table_colour_begin(TABLE_BOLD, colour), what, table_colour_end(TABLE_BOLD, colour));
+    table_print_text(value, stdout);
+    putchar('\n');
 }
 
 static void print_speed(const json_t *session, bool colour)

@@ -115,6 +115,21 @@ static void names_cannot_steer_the_terminal(void **state)
     assert_string_equal(cell.text, "a?[2Jb?c??d?");
 }
 
+static void a_text_is_printed_whole(void **state)
+{
+    char sentence[4 * TABLE_CELL_BYTES + 1], *printed = NULL;
+    size_t length;
+    memset(sentence, 'x', sizeof(sentence) - 1);
+    sentence[0] = '\033';
+    sentence[sizeof(sentence) - 1] = '\0';
+    FILE *stream = open_memstream(&printed, &length);
+    table_print_text(sentence, stream);
+    fclose(stream);
+    sentence[0] = '?';
+    assert_string_equal(printed, sentence);
+    free(printed);
+}
+
 static void usage_is_written_with_units(void **state)
 {
     char text[TABLE_USAGE_TEXT];
@@ -130,6 +145,7 @@ int main(void)
         cmocka_unit_test(a_wide_table_shrinks_one_column_to_fit),
         cmocka_unit_test(colour_changes_no_column),
         cmocka_unit_test(names_cannot_steer_the_terminal),
+        cmocka_unit_test(a_text_is_printed_whole),
         cmocka_unit_test(usage_is_written_with_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
