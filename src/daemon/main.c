@@ -24,6 +24,7 @@
 #include "daemon/history/audit.h"
 #include "daemon/history/events.h"
 #include "daemon/history/history.h"
+#include "daemon/history/past.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/connection_closer.h"
@@ -288,6 +289,7 @@ static const struct part {
     {connection_closer_start, connection_closer_stop},
     {NULL, settings_stop},
     {NULL, declared_stop},
+    {past_start, NULL},
     {events_start, events_free}, /* followers read what is left: events_stop() only ends the listening */
     {audit_start, NULL},
     {NULL, api_rate_free},
@@ -316,6 +318,7 @@ static const struct part {
     {moves_go_on, NULL},
     {context_probe_start, NULL},
     {unclaimed_ledgers_sort, NULL},
+    {NULL, past_stop}, /* answers questions, which http_stop() cannot end */
     {history_start, history_stop},
     {settings_start, NULL},
     {declared_start, NULL},

@@ -1,7 +1,6 @@
 #include "daemon/history/history.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +12,15 @@
 #include "daemon/history/history_file.h"
 #include "daemon/history/history_lines.h"
 #include "daemon/history/history_query.h"
+#include "daemon/history/past.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/deferred.h"
-#include "daemon/loop/log.h"
-#include "daemon/loop/worker.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
 #define SECOND_USEC UINT64_C(1000000)
 #define ACCURACY_USEC UINT64_C(50000)
-#define STOP_SECONDS 5
 #define PRUNE_SECONDS 60
 /* If the loop was held up for longer than this, so was the whole machine: nobody knows what was used then. */
 #define TICK_MS_MAX 60000
@@ -49,8 +46,6 @@ struct pass {
 struct history {
     struct daemon *daemon;
     struct observer observer;
-    struct history_file *file; /* the thread's when it runs */
-    struct worker *worker;
     sd_event_source *timer;
     struct deferred *next_part;
     struct pass pass;
@@ -59,14 +54,12 @@ struct history {
     int64_t last_at, flushed_at, pruned_at;  /* seconds since 1970 */
     uint64_t last_ms;                        /* by the clock that does not jump */
     struct history_tick *ticks, **ticks_end; /* not handed to the thread yet */
-    bool has_failed;                         /* the last write failed, and that was logged */
 };
 
 /* --- The thread ------------------------------------------------------------------------------------ */
 
 struct history_job {
-    struct worker_job job;
-    struct history *history;
+    struct past_job job;
     struct history_series *series;
     struct history_tick *ticks;
     struct history_bounds bounds; /* days 0: prune nothing */
@@ -75,35 +68,32 @@ struct history_job {
     int (*query)(struct history_file *file, const struct history_ask *ask, json_t **answer,
                  struct error *error);
     struct history_ask ask;
-    char *answer;       /* JSON */
-    struct error error; /* status 0: no error */
+    char *answer; /* JSON */
 };
 
 static void answer(struct history_file *file, struct history_job *job)
 {
     json_t *answer = NULL;
-    if (job->query(file, &job->ask, &answer, &job->error) < 0)
+    struct error *error = &job->job.error;
+    if (job->query(file, &job->ask, &answer, error) < 0)
         return;
-    job->error.status = 0;
+    error->status = 0;
     job->answer = json_dumps(answer, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(answer);
     if (!job->answer)
-        error_set_errno(&job->error, ENOMEM, "cannot read the history");
+        error_set_errno(error, ENOMEM, "cannot read the history");
 }
 
-static void run_jobs(struct worker_job *first, void *context)
+static void run_job(struct history_file *file, struct past_job *past_job)
 {
-    struct history_file *file = context;
-    for (; first; first = first->next) {
-        struct history_job *job = (struct history_job *)first;
-        int result = 0;
-        if (job->series || job->ticks)
-            result = history_file_append(file, job->series, job->ticks, &job->error);
-        if (result == 0 && job->bounds.days)
-            result = history_file_prune(file, time(NULL), &job->bounds, &job->error);
-        if (job->query)
-            answer(file, job);
-    }
+    struct history_job *job = (struct history_job *)past_job;
+    int result = 0;
+    if (job->series || job->ticks)
+        result = history_file_append(file, job->series, job->ticks, &past_job->error);
+    if (result == 0 && job->bounds.days)
+        result = history_file_prune(file, time(NULL), &job->bounds, &past_job->error);
+    if (job->query)
+        answer(file, job);
 }
 
 static void free_series(struct history_series *series)
@@ -115,15 +105,11 @@ static void free_series(struct history_series *series)
     }
 }
 
-static void on_job_done(struct worker_job *worker_job)
+static void on_job_done(struct past_job *past_job)
 {
-    struct history_job *job = (struct history_job *)worker_job;
+    struct history_job *job = (struct history_job *)past_job;
     if (job->done)
-        job->done(job->argument, job->answer, &job->error);
-    else if (job->error.status && !job->history->has_failed)
-        log_error("a part of the history is lost: %s", job->error.message);
-    if (!job->done)
-        job->history->has_failed = job->error.status != 0;
+        job->done(job->argument, job->answer, &past_job->error);
     free_series(job->series);
     history_ticks_free(job->ticks);
     free(job->answer);
@@ -136,8 +122,8 @@ static struct history_job *make_job(struct history *history)
     struct history_job *job = calloc(1, sizeof(*job));
     if (!job)
         return NULL;
+    job->job.run = run_job;
     job->job.done = on_job_done;
-    job->history = history;
     job->series = history->lines.series;
     job->ticks = history->ticks;
     history->lines.series = NULL;
@@ -157,7 +143,7 @@ static void flush(struct history *history)
         job->bounds = (struct history_bounds){config->history_bytes, config->history_days};
         history->pruned_at = history->last_at;
     }
-    worker_submit(history->worker, &job->job);
+    past_submit(history->daemon, &job->job);
 }
 
 /* --- Samples --------------------------------------------------------------------------------------- */
@@ -380,7 +366,8 @@ int history_ask(struct daemon *daemon, enum history_question question, struct hi
     job->argument = argument;
     job->query = question == HISTORY_USAGE ? history_query_usage : history_query_plot;
     job->ask = *ask;
-    worker_submit(history->worker, &job->job);
+    job->job.is_question = true;
+    past_submit(daemon, &job->job);
     return 0;
 }
 
@@ -388,8 +375,7 @@ int history_ask(struct daemon *daemon, enum history_question question, struct hi
 
 int history_start(struct daemon *daemon, struct error *error)
 {
-    char path[PATH_MAX + 16];
-    if (daemon->config.daemon.history_days == 0)
+    if (!past_is_kept(daemon))
         return 0;
     struct history *history = calloc(1, sizeof(*history));
     if (!history)
@@ -399,29 +385,14 @@ int history_start(struct daemon *daemon, struct error *error)
     history->ticks_end = &history->ticks;
     history->last_at = history->lines.at = history->flushed_at = nearest_second();
     history->last_ms = monotonic_ns() / 1000000;
-    snprintf(path, sizeof(path), "%s/history.db", daemon->paths.state_dir);
-    struct error why;
-    if (history_file_open(path, &history->file, &history->lines.next_series, &why) < 0) {
-        log_error("the daemon keeps no history: %s", why.message);
-        free(history);
-        return 0;
-    }
-    int result =
-        worker_start(&history->worker, daemon->loop, "gpusliced-past", run_jobs, history->file, error);
-    if (result == 0) {
-        result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_MONOTONIC, SECOND_USEC,
+    int result = sd_event_add_time_relative(daemon->loop, &history->timer, CLOCK_MONOTONIC, SECOND_USEC,
                                             ACCURACY_USEC, on_timer, history);
-        if (result >= 0)
-            result = deferred_new(daemon->loop, on_next_part, history, &history->next_part);
-        if (result < 0)
-            error_set_errno(error, -result, "cannot keep a history");
-    }
+    if (result >= 0)
+        result = deferred_new(daemon->loop, on_next_part, history, &history->next_part);
     if (result < 0) {
         sd_event_source_disable_unref(history->timer);
-        worker_stop(history->worker, STOP_SECONDS);
-        history_file_close(history->file);
         free(history);
-        return result;
+        return error_set_errno(error, -result, "cannot keep a history");
     }
     history->observer = (struct observer){.take = on_change, .context = history};
     change_observe(daemon, &history->observer);
@@ -442,11 +413,6 @@ void history_stop(struct daemon *daemon)
     sd_event_source_disable_unref(history->timer);
     deferred_free(history->next_part);
     daemon->history = NULL;
-    if (!worker_stop(history->worker, STOP_SECONDS)) {
-        log_error("the history could not be written for %d s; its last seconds are lost", STOP_SECONDS);
-        return;
-    }
-    history_file_close(history->file);
     free_series(history->lines.series);
     history_ticks_free(history->ticks);
     free(history->lines.all);

@@ -5,6 +5,7 @@
 
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
+#include "daemon/history/past.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/schedule/schedule.h"
 #include "daemon/schedule/standing.h"
@@ -67,7 +68,7 @@ static struct line *insert_line(struct lines *lines, size_t at, const struct ses
     struct line *line = &lines->all[at];
     memmove(line + 1, line, (lines->count - at) * sizeof(*line));
     lines->count++;
-    *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = lines->next_series++};
+    *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = past_next_series(lines->daemon)};
     return line;
 }
 

@@ -28,11 +28,10 @@ struct line {
 };
 
 struct lines {
-    const struct daemon *daemon;
+    struct daemon *daemon;
     int64_t at; /* of the sample under way, in seconds since 1970 */
     struct line *all;
     size_t count, room;
-    uint32_t next_series;
     struct history_series *series; /* to be put into the file; newest first; the caller takes them */
 };
 

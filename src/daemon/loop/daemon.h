@@ -31,6 +31,7 @@ struct worker;
 struct queue;
 struct events;
 struct history;
+struct past;
 struct metrics_file;
 struct uncovered;
 struct user_names;
@@ -106,7 +107,8 @@ struct daemon {
     struct user_names *user_names;    /* for people who read answers */
     struct observer *undrainable;     /* undrainable.h */
     struct uncovered *uncovered;      /* NULL: this is not a system daemon */
-    struct history *history;          /* NULL: no history is kept */
+    struct past *past;                /* past.h; NULL: no history is kept */
+    struct history *history;          /* the same */
     struct waiters *waiters;          /* HTTP requests that wait for a place in the queue */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
     struct round *round;

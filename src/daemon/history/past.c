@@ -1,0 +1,103 @@
+#include "daemon/history/past.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/loop/changes.h"
+#include "daemon/loop/daemon.h"
+#include "daemon/loop/log.h"
+#include "daemon/loop/worker.h"
+
+#define STOP_SECONDS 5
+
+struct past {
+    struct history_file *file; /* the thread's when it runs */
+    struct worker *worker;
+    uint32_t next_series;
+    bool has_failed; /* the last write failed, and that was told */
+};
+
+static void run_jobs(struct worker_job *first, void *context)
+{
+    for (struct worker_job *at = first; at; at = at->next) {
+        struct past_job *job = (struct past_job *)at;
+        job->run(context, job);
+    }
+}
+
+/* Told once, until a write succeeds again. */
+static void tell_failure(struct past *past, const struct past_job *job)
+{
+    bool had_failed = past->has_failed;
+    past->has_failed = job->error.status != 0;
+    if (had_failed || !past->has_failed)
+        return;
+    log_error("a part of the history is lost: %s", job->error.message);
+    change_publish(job->daemon, &(struct change){CHANGE_HISTORY_UNWRITTEN},
+                   "%s; what happens until it can be written again is not kept", job->error.message);
+}
+
+static void on_done(struct worker_job *worker_job)
+{
+    struct past_job *job = (struct past_job *)worker_job;
+    if (!job->is_question && job->daemon->past)
+        tell_failure(job->daemon->past, job);
+    job->done(job);
+}
+
+bool past_is_kept(const struct daemon *daemon)
+{
+    return daemon->past;
+}
+
+void past_submit(struct daemon *daemon, struct past_job *job)
+{
+    job->daemon = daemon;
+    job->job.done = on_done;
+    worker_submit(daemon->past->worker, &job->job);
+}
+
+uint32_t past_next_series(struct daemon *daemon)
+{
+    return daemon->past->next_series++;
+}
+
+int past_start(struct daemon *daemon, struct error *error)
+{
+    char path[PATH_MAX + 16];
+    struct error why;
+    if (daemon->config.daemon.history_days == 0)
+        return 0;
+    struct past *past = calloc(1, sizeof(*past));
+    if (!past)
+        return error_set_errno(error, ENOMEM, "cannot keep a history");
+    snprintf(path, sizeof(path), "%s/history.db", daemon->paths.state_dir);
+    if (history_file_open(path, &past->file, &past->next_series, &why) < 0) {
+        log_error("the daemon keeps no history: %s", why.message);
+        free(past);
+        return 0;
+    }
+    int result = worker_start(&past->worker, daemon->loop, "gpusliced-past", run_jobs, past->file, error);
+    if (result < 0) {
+        history_file_close(past->file);
+        free(past);
+        return result;
+    }
+    daemon->past = past;
+    return 0;
+}
+
+void past_stop(struct daemon *daemon)
+{
+    struct past *past = daemon->past;
+    if (!past)
+        return;
+    daemon->past = NULL;
+    if (!worker_stop(past->worker, STOP_SECONDS)) {
+        log_error("the history could not be written for %d s; its last seconds are lost", STOP_SECONDS);
+        return;
+    }
+    history_file_close(past->file);
+    free(past);
+}
