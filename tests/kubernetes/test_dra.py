@@ -191,7 +191,7 @@ def test_pods_that_need_more_together_than_the_gpu_has_take_turns(dra, space):
     ({"memoryLimit": "900Mi"}, "oversubscribe: swap"), ({"memoryLimit": "100Mi", "oversubscribe": "swap"}, "less than"),
     ({"hostMemory": "1Gi"}, "host memory"), ({"oversubscribe": "always"}, "oversubscribe"),
     ({"minimumShare": "lots"}, "minimumShare"), ({"minimumshare": "10%"}, "minimumshare"), ({"priority": "sky-high"}, "priority"),
-    ({"minimumShare": "10%", "maximumShare": "5%"}, "minimum share is above"), ({"minimumShare": "90%"}, "minimumShare is 90%"),
+    ({"minimumShare": "10%", "maximumShare": "5%"}, "is above its maximum"), ({"minimumShare": "90%"}, "minimumShare is 90%"),
     ({"priority": "critical"}, "priority is critical"), ({"memoryLimit": "900Mi", "oversubscribe": "swap"}, "is more than"), ({"kind": "Other"}, "kind"),
 ])
 def test_configuration_that_is_wrong_is_said_in_the_pods_events(dra, space, parameters, said):

@@ -16,7 +16,8 @@ struct claim_config {
 };
 
 /* The classes' configurations come before the claim's own, which therefore wins. One whose memory is to stay on the
- * card takes back what earlier ones said about memory that can leave it. */
+ * card takes back what earlier ones said about memory that can leave it. Each is about the requests that it names; all
+ * requests of a claim must come to the same, as they become one session. */
 int claim_config_read(struct claim_config *config, const json_t *allocation, struct error *error);
 
 /* A limit above what the scheduler counted is only for memory that can leave the card, which then takes turns with

@@ -179,7 +179,9 @@ static void a_claim_gives_itself_no_more_than_was_counted(void **state)
 {
     static const char counted[] = RESULT("gpu-aa", CONSUMED("100", "1"));
     check_refused(counted, CONFIG("\"minimumShare\":\"99%\",\"maximumShare\":\"100%\""),
-                  "minimumShare is 99%; expected at most the 1%");
+                  "minimumShare is 99%, and its cores are 1%");
+    check_refused(counted, CLASS("\"minimumShare\":\"40%\",\"maximumShare\":\"60%\""),
+                  "minimumShare is 40%, and its cores are 1%");
     check_refused(counted, CONFIG("\"priority\":\"critical\""),
                   "priority is critical; expected normal or low");
     check_refused(counted, CONFIG("\"oversubscribe\":\"swap\",\"memoryLimit\":\"1Ki\""),
@@ -195,12 +197,41 @@ static void a_claim_gives_itself_no_more_than_was_counted(void **state)
         CLASS("\"oversubscribe\":\"swap\",\"memoryLimit\":\"512\"") "," CONFIG("\"memoryLimit\":\"1Ki\""),
         "memoryLimit of 1024");
     check_body(
-        counted,
+        RESULT("gpu-aa", CONSUMED("100", "40")),
         CLASS("\"minimumShare\":\"40%\",\"maximumShare\":\"60%\",\"priority\":\"critical\"") "," CONFIG(
             "\"minimumShare\":\"30%\",\"priority\":\"high\""),
         "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100}],\"compute\":\"30%..60%"
         "\","
         "\"namespace\":\"team\",\"pod\":\"train-0\",\"priority\":\"high\"}");
+}
+
+#define ASKED_BY(request, device, consumed)                                                                  \
+    "{\"driver\":\"gpu.gpuslice.io\",\"request\":\"" request "\",\"device\":\"" device "\"" consumed "}"
+#define CONFIG_OF(requests, parameters)                                                                      \
+    "{\"source\":\"FromClaim\",\"requests\":[" requests                                                      \
+    "],\"opaque\":{\"driver\":\"gpu.gpuslice.io\",\"parameters\":{" parameters "}}}"
+
+/* All requests of a claim become one session. */
+static void a_configuration_is_about_the_requests_that_it_names(void **state)
+{
+    static const char two[] = ASKED_BY("a", "gpu-aa", CONSUMED("100", "25")) "," ASKED_BY(
+        "b/large", "gpu-bb", CONSUMED("100", "25"));
+    check_refused(two, CONFIG_OF("\"a\"", "\"priority\":\"low\""),
+                  "requests a and b/large have different configurations");
+    check_refused(two,
+                  CONFIG_OF("\"a\"", "\"priority\":\"low\"") "," CONFIG_OF("\"b\"",
+                                                                         "\"priority\":\"normal\""),
+                  "different configurations");
+    static const char low[] =
+        "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100},{\"gpu\":\"GPU-BB\","
+        "\"memory_bytes\":100}],\"compute\":\"25%\",\"namespace\":\"team\",\"pod\":\"train-0\",\"priority\":"
+        "\"low\"}";
+    check_body(two,
+               CONFIG_OF("\"a\"", "\"priority\":\"low\"") "," CONFIG_OF("\"b\"", "\"priority\":\"low\""),
+               low);
+    check_body(two, CONFIG_OF("\"a\",\"b/large\"", "\"priority\":\"low\""), low);
+    check_body(two, CONFIG_OF("\"c\"", "\"priority\":\"high\"") "," CONFIG_OF("", "\"priority\":\"low\""),
+               low);
 }
 
 static void what_cannot_be_is_refused_with_a_reason(void **state)
@@ -219,10 +250,16 @@ static void what_cannot_be_is_refused_with_a_reason(void **state)
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minimumShare\":\"10%..20%\""),
                   "minimumShare");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minimumShare\":7"), "minimumShare");
-    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CLASS("\"minimumShare\":\"60%\""),
-                  "above its maximum");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "60")), CONFIG("\"maximumShare\":\"20%\""),
+                  "minimum of 60% (its minimumShare, or else its cores) is above its maximum of 20%");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"minShare\":\"1%\""), "'minShare'");
-    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"kind\":\"Other\""), "'kind'");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"kind\":\"Other\""), "kind 'Other'");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"apiVersion\":\"gpu.gpuslice.io/v9\""),
+                  "apiVersion 'gpu.gpuslice.io/v9'; expected gpu.gpuslice.io/v1alpha1");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")),
+                  CONFIG("\"oversubscribe\":\"swap\",\"hostMemory\":\"0\""), "hostMemory is 0");
+    check_refused(RESULT("gpu-aa", CONSUMED("1", "1")),
+                  CONFIG("\"oversubscribe\":\"swap\",\"memoryLimit\":\"0\""), "memoryLimit is 0");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"oversubscribe\":true"), "oversubscribe");
     check_refused(RESULT("gpu-aa", CONSUMED("1", "1")), CONFIG("\"memoryLimit\":\"1Gi\""),
                   "oversubscribe: swap");
@@ -257,6 +294,7 @@ int main(void)
         cmocka_unit_test(memory_that_can_leave_the_card_may_be_more_than_was_counted),
         cmocka_unit_test(a_claim_whose_memory_stays_has_what_was_counted_whatever_its_class_says),
         cmocka_unit_test(a_claim_gives_itself_no_more_than_was_counted),
+        cmocka_unit_test(a_configuration_is_about_the_requests_that_it_names),
         cmocka_unit_test(what_cannot_be_is_refused_with_a_reason),
         cmocka_unit_test(another_claim_of_that_name_is_not_taken_for_it),
     };
