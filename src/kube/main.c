@@ -12,6 +12,7 @@
 #include "kube/kubelet.h"
 #include "kube/node/node.h"
 #include "kube/node/tasks.h"
+#include "kube/slices/offered.h"
 #include "kube/slices/pods.h"
 #include "kube/slices/slices.h"
 
@@ -208,6 +209,8 @@ static void ask_node(void *context)
     static bool is_failure_told;
     struct error error;
     int result = node_look(kubelet, &error);
+    if (result == 0 && kubelet->options.slices)
+        result = offered_look(kubelet, &error);
     if (result == -ECANCELED)
         return;
     if (result < 0 && !is_failure_told)

@@ -268,6 +268,9 @@ class ApiServer:
         self.token_file.write_text(token + "\n")
 
     def put(self, path, document):
+        if "/pods/" in path:
+            *_, namespace, _, name = path.split("/")
+            document = {**document, "metadata": {"namespace": namespace, "name": name, **document["metadata"]}}
         with self.lock:
             is_new = path not in self.objects
             self.objects[path] = document

@@ -199,6 +199,82 @@ def test_size_and_share_of_a_slice_can_be_set(machine, kubelet, make_plugin):
     assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.05, 0.2)
 
 
+# --- What is offered fits ----------------------------------------------------------------------------------
+
+def one_gpus(devices):
+    """The slices of the first GPU."""
+    first = min(ids_of(devices)).partition("-slice-")[0]
+    return sorted(one for one in ids_of(devices) if one.startswith(first))
+
+
+@pytest.mark.parametrize("options, offered", [
+    (("--slice-memory", "300MiB"), 3), (("--slice-compute", "30%"), 3), (("--slice-compute", "5%..20%", "--slices", 30), 20),
+    (("--slice-memory", "300MiB", "--slice-compute", "0%..100%", "--slice-oversubscribe"), 10),
+], ids=["memory", "time", "more of them", "memory that can leave"])
+def test_all_that_is_offered_can_be_given(machine, kubelet, make_plugin, options, offered):
+    plugin = make_plugin(machine, *options).start()
+    _, devices = registered(kubelet)
+    slices = one_gpus(devices)
+    assert len(slices) == offered, plugin.log_text()
+    for one in slices:
+        allocate(kubelet, one)
+    assert len(sessions(machine)) == offered
+
+
+def test_what_cannot_be_offered_is_said_with_its_reason(machine, kubelet, make_plugin, tmp_path):
+    api = ApiServer(tmp_path)
+    plugin = make_plugin(machine, *api.options, "--node", "here", "--slice-memory", "300MiB").start()
+    _, devices = registered(kubelet)
+    uuids = {one.partition("-slice-")[0] for one in ids_of(devices)}
+    wait_for(lambda: len(api.events) == len(uuids), "an event for each GPU")
+    for event in api.events:
+        assert (event["type"], event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Warning", "Node", "here")
+        assert "offers 3 of its 10 slices; one more does not fit: 300MiB" in event["message"]
+        assert event["message"] in plugin.log_text()
+    api.stop()
+
+
+def test_other_sessions_take_slices_away_and_give_them_back(machine, kubelet, plugin):
+    _, devices = registered(kubelet)
+    uuid = one_gpus(devices)[0].partition("-slice-")[0]
+    taken = one_gpus(devices)[0]
+    allocate(kubelet, taken)
+    _, session = machine.request("POST", "/v1/sessions", {"memory_bytes": 150 * MIB, "gpus": [{"gpu": uuid}]})
+    with plugin.hurried():
+        fewer = kubelet.event("devices", deadline_s=40)
+    assert len(one_gpus(fewer)) == 8 and taken in one_gpus(fewer)
+    machine.cli("release", session["session_id"])
+    with plugin.hurried():
+        assert len(one_gpus(kubelet.event("devices", deadline_s=40))) == 10
+    assert f"GPU {uuid} offers all of its 10 slices" in plugin.log_text()
+
+
+def test_more_slices_beside_containers_with_larger_ones_fit(machine, kubelet, make_plugin):
+    """Slices became half as large while five containers have the former ones."""
+    plugin = make_plugin(machine, "--slice-compute", "0%..100%").start()
+    _, devices = registered(kubelet)
+    larger = one_gpus(devices)[:5]
+    for one in larger:
+        allocate(kubelet, one)
+    plugin.kill()
+    kubelet.event("watch ended")
+    plugin.start("--slices", 20)
+    _, devices = registered(kubelet)
+    slices = one_gpus(devices)
+    assert set(larger) < set(slices) and len(slices) == 15, "500 MiB are left for slices of 50 MiB"
+    for one in set(slices) - set(larger):
+        allocate(kubelet, one)
+
+
+def test_a_refusal_has_no_percent_sign(machine, kubelet, plugin):
+    """The kubelet takes the text for a format."""
+    _, devices = registered(kubelet)
+    uuid = one_gpus(devices)[0].partition("-slice-")[0]
+    machine.request("POST", "/v1/sessions", {"compute": "95%..100%", "gpus": [{"gpu": uuid}]})
+    said = kubelet.do("allocate", containers=[one_gpus(devices)[:1]])
+    assert "10 percent of GPU" in said["error"] and "%" not in said["error"], said
+
+
 def test_slices_that_are_given_again_end_the_session_that_had_them(machine, kubelet, plugin):
     _, devices = registered(kubelet)
     ids = sorted(ids_of(devices))
@@ -394,15 +470,18 @@ def test_a_pod_that_cannot_be_read_gives_its_session_its_name(machine, kubelet, 
 def test_what_the_daemon_refuses_is_told_to_the_pod_once(machine, kubelet, make_plugin, tmp_path):
     api = ApiServer(tmp_path)
     path = "/api/v1/namespaces/team/pods/train-0"
-    api.put(path, {"metadata": {"annotations": {"gpuslice.io/idle-suspend": "5m"}}})
+    api.put(path, {"metadata": {"annotations": {"gpuslice.io/idle-suspend": "5m", "gpuslice.io/memory": "32MiB",
+                                                    "gpuslice.io/priority": "low"}}})
     make_plugin(machine, *api.options).start()
     _, devices = registered(kubelet)
     ids = sorted(ids_of(devices))
     allocate(kubelet, ids[0])
     kubelet.must("pods", pods=[pod("train-0", ids[0])])
     (event,) = wait_for(lambda: api.events, "an event")
-    assert "idle suspension" in event["message"]
-    assert sessions(machine)[0]["container"] == "main"
+    assert "gpuslice.io/idle-suspend: 5m: the daemon" in event["message"] and "idle suspension" in event["message"]
+    (session,) = sessions(machine)
+    assert session["container"] == "main"
+    assert (session["vram_limit_bytes"], session["priority"]) == (32 * MIB, "low"), "the others apply"
     allocate(kubelet, ids[1])  # another comparison
     kubelet.must("pods", pods=[pod("train-0", ids[0]), pod("other", ids[1])])
     wait_for(lambda: all(one["pod"] for one in sessions(machine)), "the other's label")

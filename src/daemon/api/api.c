@@ -28,6 +28,7 @@ static const struct route routes[] = {
     {"POST", "/v1/sessions/*/socket", api_give_socket, false},
     {"POST", "/v1/sessions/*/suspend", api_suspend_session, false},
     {"POST", "/v1/sessions/*/resume", api_resume_session, false},
+    {"POST", "/v1/room", api_count_room, false},
     {"GET", "/v1/gpus", api_list_gpus, false},
     {"GET", "/v1/scheduler", api_show_scheduler, false},
     {"GET", "/v1/scheduler/turns", api_show_turns, false},

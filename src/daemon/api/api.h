@@ -94,6 +94,9 @@ void api_show_readiness(struct http_request *request, const char *id);
 void api_show_metrics(struct http_request *request, const char *id);
 void api_open_dashboard(struct http_request *request, const char *id);
 
+/* Handler of POST /v1/room. */
+void api_count_room(struct http_request *request, const char *id);
+
 /* Handlers of /v1/scheduler. */
 void api_show_scheduler(struct http_request *request, const char *id);
 void api_show_turns(struct http_request *request, const char *id);

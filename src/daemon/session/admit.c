@@ -254,6 +254,25 @@ int admit_new(struct daemon *daemon, struct session_request *request, struct ses
     return 0;
 }
 
+unsigned admit_count(struct daemon *daemon, struct session_request *request, unsigned most, struct error *why)
+{
+    struct admission_state state;
+    struct admission admission;
+    unsigned count = 0;
+    *why = (struct error){.status = 0};
+    if (check_gpus_let_go(daemon, request, why) < 0 ||
+        check_moves(request, request->properties.engine, why) < 0)
+        return 0;
+    request->wait = false;
+    promises_gather(daemon, NULL, &state);
+    queue_count_waiting(daemon, request->owner, &state);
+    while (count < most && admission_plan(&state, NULL, request, &admission, why) == 0) {
+        admission_promise(&state, &admission.allotment);
+        count++;
+    }
+    return count;
+}
+
 /* --- A change -------------------------------------------------------------------------------------- */
 
 static int check_gpus(const struct session *session, const struct session_request *request,

@@ -21,5 +21,10 @@ int admit_choose_when_full(const struct daemon *daemon, struct session_request *
 int admit_new(struct daemon *daemon, struct session_request *request, struct session **session,
               struct error *error);
 
+/* How many sessions like `request` would have room now on the GPUs, made one after the other: `most` at most. Where that is
+ * fewer, `*why` tells why one more would be refused; else its status is 0. Users' ceilings do not count. */
+unsigned admit_count(struct daemon *daemon, struct session_request *request, unsigned most,
+                     struct error *why);
+
 /* Change limits, share, priority, name and the rest: all or none. The change is in force when this returns. */
 int admit_change(struct session *session, const struct session_request *request, struct error *error);

@@ -143,16 +143,17 @@ static int check_share(const struct claim_config *config, struct error *error)
     char minimum[UNITS_SHARE_TEXT], other[UNITS_SHARE_TEXT];
     units_format_share((struct share){share->min, share->min}, minimum);
     if (share->min > config->counted_share)
-        return error_set(error, EPERM, NULL,
-                         "the claim's minimumShare is %s, and its cores are %s of the GPU; expected a minimum of "
-                         "at most its cores; ask for more cores",
-                         minimum,
-                         units_format_share((struct share){config->counted_share, config->counted_share}, other));
+        return error_set(
+            error, EPERM, NULL,
+            "the claim's minimumShare is %s, and its cores are %s of the GPU; expected a minimum of "
+            "at most its cores; ask for more cores",
+            minimum, units_format_share((struct share){config->counted_share, config->counted_share}, other));
     if (share->min > share->max)
-        return error_set(error, EINVAL, NULL,
-                         "the claim's minimum of %s (its minimumShare, or else its cores) is above its maximum of "
-                         "%s (its maximumShare, or else its cores); set both, or ask for other cores",
-                         minimum, units_format_share((struct share){share->max, share->max}, other));
+        return error_set(
+            error, EINVAL, NULL,
+            "the claim's minimum of %s (its minimumShare, or else its cores) is above its maximum of "
+            "%s (its maximumShare, or else its cores); set both, or ask for other cores",
+            minimum, units_format_share((struct share){share->max, share->max}, other));
     return 0;
 }
 
@@ -221,10 +222,11 @@ int claim_config_read(struct claim_config *config, const json_t *allocation, str
         if (result < 0)
             return result;
         if (first && !are_equal(config, &here))
-            return error_set(error, EINVAL, NULL,
-                             "the claim's requests %.60s and %.60s have different configurations; expected the "
-                             "same, because they become one session; use a claim for each",
-                             first, request);
+            return error_set(
+                error, EINVAL, NULL,
+                "the claim's requests %.60s and %.60s have different configurations; expected the "
+                "same, because they become one session; use a claim for each",
+                first, request);
         first = request;
         *config = here;
     }

@@ -13,10 +13,11 @@
 #define DAEMON_GRACE_NS (UINT64_C(10) * 1000000000)
 
 #define TIMEOUT_MS 15000
+#define LOOK_TIMEOUT_MS 5000   /* the daemon itself waits a second for NVML at most */
 #define ANSWER_MAX (64u << 20) /* as in client.c */
 
-int node_request(const struct kubelet *kubelet, const char *method, const char *path, const json_t *body,
-                 json_t **answer, struct error *error)
+static int request_within(const struct kubelet *kubelet, unsigned timeout_ms, const char *method,
+                          const char *path, const json_t *body, json_t **answer, struct error *error)
 {
     char url[512];
     json_t *said = NULL;
@@ -28,7 +29,7 @@ int node_request(const struct kubelet *kubelet, const char *method, const char *
                                           .token = client_token(),
                                           .body = body,
                                           .most_bytes = ANSWER_MAX,
-                                          .timeout_ms = TIMEOUT_MS};
+                                          .timeout_ms = timeout_ms};
     int status = ask(kubelet->asker, &question, &said, error);
     int result = status < 0 ? status : 0;
     if (status >= 0 && (status < 200 || status > 299))
@@ -37,6 +38,12 @@ int node_request(const struct kubelet *kubelet, const char *method, const char *
         *answer = json_incref(said);
     json_decref(said);
     return result;
+}
+
+int node_request(const struct kubelet *kubelet, const char *method, const char *path, const json_t *body,
+                 json_t **answer, struct error *error)
+{
+    return request_within(kubelet, TIMEOUT_MS, method, path, body, answer, error);
 }
 
 int node_request_session(const struct kubelet *kubelet, const char *method, const char *session,
@@ -57,7 +64,8 @@ static void mark_unhealthy(json_t *gpus)
 int node_look(struct kubelet *kubelet, struct error *error)
 {
     json_t *gpus = NULL;
-    int result = node_request(kubelet, "GET", "/v1/gpus", NULL, &gpus, error);
+    uint64_t asked_ns = monotonic_ns();
+    int result = request_within(kubelet, LOOK_TIMEOUT_MS, "GET", "/v1/gpus", NULL, &gpus, error);
     if (result == 0 && !json_is_array(gpus)) {
         json_decref(gpus);
         result = error_set(error, EPROTO, NULL,
@@ -65,7 +73,7 @@ int node_look(struct kubelet *kubelet, struct error *error)
     }
     if (result < 0) {
         if (!kubelet->daemon_lost_ns)
-            kubelet->daemon_lost_ns = monotonic_ns();
+            kubelet->daemon_lost_ns = asked_ns;
         if (monotonic_ns() - kubelet->daemon_lost_ns > DAEMON_GRACE_NS)
             mark_unhealthy(kubelet->gpus);
         return result;

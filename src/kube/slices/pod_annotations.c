@@ -29,20 +29,28 @@ void pod_annotations_add_problem(char problems[static POD_PROBLEMS_TEXT], const 
     keep_printable(problems + length);
 }
 
-/* Annotations that can be read are added to `wish`, others to `problems`. */
+/* Annotations that can be read are added to `wish`, with what says them to `said`; others to `problems`. */
 struct reading {
-    json_t *wish;
+    json_t *wish, *said;
     const json_t *session;
     const struct property *property; /* that the annotation is about; NULL: none */
     char *problems;
 };
 
+static void wish_for(const struct reading *reading, const char *key, json_t *value, const char *annotation,
+                     const char *text)
+{
+    json_object_set_new(reading->wish, key, value);
+    json_object_set_new(reading->said, key, json_sprintf("%s: %.60s", annotation, text));
+}
+
 /* The limit on each GPU, which cannot grow; a GPU with fewer of the session's slices has a lower one. */
 static void set_memory(const struct reading *reading, const char *annotation, const char *text)
 {
-    uint64_t bytes;
+    uint64_t bytes, most = 0;
     struct error error;
     size_t i;
+    char asked[UNITS_BYTES_TEXT], has[UNITS_BYTES_TEXT];
     json_t *gpus = json_array(), *gpu;
     if (units_parse_bytes(text, &bytes, &error) < 0) {
         pod_annotations_add_problem(reading->problems, "%s: %.200s", annotation, error.message);
@@ -52,10 +60,18 @@ static void set_memory(const struct reading *reading, const char *annotation, co
     json_array_foreach(json_object_get(reading->session, "gpus"), i, gpu)
     {
         uint64_t limit = session_number(gpu, "limit_bytes");
+        most = limit > most ? limit : most;
         json_array_append_new(gpus, json_pack("{s:s,s:I}", "gpu", session_text(gpu, "uuid"), "memory_bytes",
                                               (json_int_t)(bytes < limit ? bytes : limit)));
     }
-    json_object_set_new(reading->wish, "gpus", gpus);
+    if (bytes <= most) {
+        wish_for(reading, "gpus", gpus, annotation, text);
+        return;
+    }
+    pod_annotations_add_problem(reading->problems,
+                                "%s: %s is more than the %s of the pod's slices, which stay", annotation,
+                                units_format_bytes(bytes, asked), units_format_bytes(most, has));
+    json_decref(gpus);
 }
 
 /* A ratio of the session as a part of SHARE_WHOLE. */
@@ -64,22 +80,44 @@ static uint32_t part_of(const struct reading *reading, const char *ratio)
     return (uint32_t)(json_number_value(json_object_get(reading->session, ratio)) * SHARE_WHOLE + 0.5);
 }
 
-/* Others are kept from the minimum of the slices, and the administrator may bound the maximum, so a pod gives itself no
- * larger ones. */
+static bool parse_share(const struct reading *reading, const char *annotation, const char *text,
+                        struct share *share)
+{
+    struct error error;
+    if (units_parse_share(text, share, &error) == 0)
+        return true;
+    pod_annotations_add_problem(reading->problems, "%s: %.200s", annotation, error.message);
+    return false;
+}
+
+/* Others count on what the slices leave them, and the administrator may bound the maximum, so a pod that asks for more
+ * keeps what its slices have. */
 static void set_compute(const struct reading *reading, const char *annotation, const char *text)
 {
-    struct share share;
-    struct error error;
-    char number[32], formatted[UNITS_SHARE_TEXT];
-    snprintf(number, sizeof(number), "%.20s%s", text, strchr(text, '%') ? "" : "%");
-    if (units_parse_share(number, &share, &error) < 0) {
-        pod_annotations_add_problem(reading->problems, "%s: %.200s", annotation, error.message);
+    struct share share, has = {part_of(reading, "compute_min_ratio"), part_of(reading, "compute_max_ratio")};
+    char asked[UNITS_SHARE_TEXT], stays[UNITS_SHARE_TEXT];
+    if (!parse_share(reading, annotation, text, &share))
         return;
-    }
-    uint32_t min = part_of(reading, "compute_min_ratio"), max = part_of(reading, "compute_max_ratio");
-    share.min = share.min < min ? share.min : min;
-    share.max = share.max < max ? share.max : max;
-    json_object_set_new(reading->wish, "compute", json_string(units_format_share(share, formatted)));
+    if (share.min > has.min || share.max > has.max)
+        pod_annotations_add_problem(
+            reading->problems,
+            "%s: %s is more than the %s of the pod's slices, which stay; ask for more slices", annotation,
+            units_format_share(share, asked), units_format_share(has, stays));
+    else
+        wish_for(reading, "compute", json_string(units_format_share(share, asked)), annotation, text);
+}
+
+/* A maximum alone, in hundredths of a GPU's time. */
+static void set_compute_limit(const struct reading *reading, const char *annotation, const char *text)
+{
+    struct share share;
+    char number[32], formatted[UNITS_SHARE_TEXT];
+    uint32_t min = part_of(reading, "compute_min_ratio");
+    snprintf(number, sizeof(number), "%.20s%s", text, strchr(text, '%') ? "" : "%");
+    if (!parse_share(reading, annotation, number, &share))
+        return;
+    share.min = share.max < min ? share.max : min;
+    set_compute(reading, annotation, units_format_share(share, formatted));
 }
 
 /* At most what the administrator's default gives. */
@@ -87,13 +125,17 @@ static void set_size(const struct reading *reading, const char *annotation, cons
 {
     uint64_t bytes, limit = session_number(reading->session, reading->property->answer);
     struct error error;
+    char asked[UNITS_BYTES_TEXT], has[UNITS_BYTES_TEXT];
     if (units_parse_bytes(text, &bytes, &error) < 0)
         pod_annotations_add_problem(reading->problems, "%s: %.200s", annotation, error.message);
     else if (bytes > INT64_MAX)
         pod_annotations_add_problem(reading->problems, "%s: no machine has %.64s", annotation, text);
+    else if (limit && bytes > limit)
+        pod_annotations_add_problem(reading->problems,
+                                    "%s: %s is more than the %s of sessions here, which stay", annotation,
+                                    units_format_bytes(bytes, asked), units_format_bytes(limit, has));
     else
-        json_object_set_new(reading->wish, reading->property->json,
-                            json_integer((json_int_t)(limit && bytes > limit ? limit : bytes)));
+        wish_for(reading, reading->property->json, json_integer((json_int_t)bytes), annotation, text);
 }
 
 static void set_seconds(const struct reading *reading, const char *annotation, const char *text)
@@ -103,8 +145,8 @@ static void set_seconds(const struct reading *reading, const char *annotation, c
     if (units_parse_duration(text, &usec, &error) < 0)
         pod_annotations_add_problem(reading->problems, "%s: %.200s", annotation, error.message);
     else
-        json_object_set_new(reading->wish, reading->property->json,
-                            json_integer(usec < 1000000 ? 1 : (json_int_t)(usec / 1000000)));
+        wish_for(reading, reading->property->json,
+                 json_integer(usec < 1000000 ? 1 : (json_int_t)(usec / 1000000)), annotation, text);
 }
 
 /* Any user of a namespace writes annotations: a priority above that of others is not for pods to give themselves. */
@@ -124,8 +166,8 @@ static void set_priority(const struct reading *reading, const char *annotation, 
             "DeviceClass that gives it",
             annotation, text);
     else
-        json_object_set_new(reading->wish, "priority",
-                            json_string(session_priority_name(priority < has ? priority : has)));
+        wish_for(reading, "priority", json_string(session_priority_name(priority < has ? priority : has)),
+                 annotation, text);
 }
 
 static void refuse_oversubscribe(const struct reading *reading, const char *annotation, const char *text)
@@ -167,7 +209,7 @@ static const struct {
     void (*read)(const struct reading *reading, const char *annotation, const char *text);
 } annotations_known[] = {
     {"tensor-fusion.ai/vram-limit", set_memory},
-    {"tensor-fusion.ai/compute-percent-limit", set_compute},
+    {"tensor-fusion.ai/compute-percent-limit", set_compute_limit},
     {"tensor-fusion.ai/qos", set_priority},
     {"tensor-fusion.ai/gpu-ids", refuse_gpu},
     {"tensor-fusion.ai/container-gpus", refuse_gpu},
@@ -186,20 +228,52 @@ static void (*const properties_read[PROPERTY_COUNT])(const struct reading *readi
     [PROPERTY_IDLE_SUSPEND] = set_seconds,
 };
 
+#define OURS "gpuslice.io/"
+
 static void read_property(struct reading *reading, const json_t *annotations, const struct property *property)
 {
     char annotation[64];
-    snprintf(annotation, sizeof(annotation), "gpuslice.io/%s", property->name);
+    snprintf(annotation, sizeof(annotation), OURS "%s", property->name);
     const char *text = json_string_value(json_object_get(annotations, annotation));
     reading->property = property;
     if (text && properties_read[property->id])
         properties_read[property->id](reading, annotation, text);
 }
 
-json_t *pod_annotations_read(const json_t *annotations, const json_t *session,
+/* Whether `annotation`, one of ours, is known; if not, add the known ones to `names`. */
+static bool is_known(const char *annotation, char names[static 200])
+{
+    const char *name = annotation + strlen(OURS);
+    size_t length = (size_t)snprintf(names, 200, "memory");
+    bool is_known = strcmp(name, "memory") == 0;
+    for (size_t i = 0; i < PROPERTY_COUNT; i++) {
+        const struct property *property = &session_properties[i];
+        if (!properties_read[property->id])
+            continue;
+        is_known |= strcmp(name, property->name) == 0;
+        if (length < 200)
+            length += (size_t)snprintf(names + length, 200 - length, ", %s", property->name);
+    }
+    return is_known;
+}
+
+static void tell_unknown(const struct reading *reading, const json_t *annotations)
+{
+    const char *annotation;
+    json_t *value;
+    char names[200];
+    json_object_foreach((json_t *)annotations, annotation, value)
+    {
+        if (strncmp(annotation, OURS, strlen(OURS)) == 0 && !is_known(annotation, names))
+            pod_annotations_add_problem(
+                reading->problems, "%.80s is unknown; expected " OURS " and one of %s", annotation, names);
+    }
+}
+
+json_t *pod_annotations_read(const json_t *annotations, const json_t *session, json_t *said,
                              char problems[static POD_PROBLEMS_TEXT])
 {
-    struct reading reading = {.wish = json_object(), .session = session, .problems = problems};
+    struct reading reading = {.wish = json_object(), .said = said, .session = session, .problems = problems};
     problems[0] = '\0';
     for (size_t i = 0; i < sizeof(annotations_known) / sizeof(annotations_known[0]); i++) {
         const char *name = annotations_known[i].annotation;
@@ -209,8 +283,6 @@ json_t *pod_annotations_read(const json_t *annotations, const json_t *session,
     }
     for (size_t i = 0; i < PROPERTY_COUNT; i++)
         read_property(&reading, annotations, &session_properties[i]);
-    if (json_object_size(reading.wish))
-        return reading.wish;
-    json_decref(reading.wish);
-    return NULL;
+    tell_unknown(&reading, annotations);
+    return reading.wish;
 }

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "client/cdi.h"
 #include "client/session_fields.h"
 #include "kube/grpc/messages.h"
+#include "kube/node/api_events.h"
 #include "kube/node/api_server.h"
 #include "kube/node/node.h"
 #include "kube/node/tasks.h"
@@ -43,32 +43,9 @@ static struct {
 static void tell_problems(struct kubelet *kubelet, const json_t *pod, const json_t *container,
                           const char *problems)
 {
-    const char *namespace = session_text(container, "namespace"), *name = session_text(container, "pod");
-    const json_t *metadata = json_object_get(pod, "metadata");
-    char path[320], now[32];
-    time_t seconds = time(NULL);
-    struct tm utc;
-    struct error error;
-    json_t *answer = NULL;
-    fprintf(stderr, "gpuslice-kubelet: pod %s/%s: %s\n", namespace, name, problems);
-    snprintf(path, sizeof(path), "/api/v1/namespaces/%.253s/events", namespace);
-    strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-    json_t *event =
-        json_pack("{s:s,s:s,s:{s:s,s:s},s:{s:s,s:s,s:s,s:s,s:s},s:s,s:s,s:s,s:{s:s,s:s},s:s,s:s,s:i}",
-                  "apiVersion", "v1", "kind", "Event", "metadata", "generateName", "gpuslice-", "namespace",
-                  namespace, "involvedObject", "apiVersion", "v1", "kind", "Pod", "namespace", namespace,
-                  "name", name, "uid", session_text(metadata, "uid"), "type", "Warning", "reason",
-                  "GpuSliceAnnotations", "message", problems, "source", "component", "gpuslice-kubelet",
-                  "host", kubelet->options.node ? kubelet->options.node : "", "firstTimestamp", now,
-                  "lastTimestamp", now, "count", 1);
-    int status = api_request(kubelet, "POST", path, event, &answer, &error);
-    if (status > 299)
-        status = api_refused(status, path, answer, &error);
-    if (status < 0)
-        fprintf(stderr, "gpuslice-kubelet: pod %s/%s: no event was made: %s\n", namespace, name,
-                error.message);
-    json_decref(answer);
-    json_decref(event);
+    fprintf(stderr, "gpuslice-kubelet: pod %s/%s: %s\n", session_text(container, "namespace"),
+            session_text(container, "pod"), problems);
+    api_warn_pod(kubelet, pod, "GpuSliceAnnotations", problems);
 }
 
 /* --- Comparing with the daemon ---------------------------------------------------------------------- */
@@ -137,23 +114,47 @@ static json_t *read_pods(struct kubelet *kubelet, const json_t *sessions)
     return found;
 }
 
-/* Limit the session as its pod asks, and label it, in one request: once all labels are there, the pod is not read
- * again. What the daemon refuses is left out, as it would refuse it again. */
+/* What the daemon refuses is left out, as it would refuse it again: each part of the wish is asked for alone. `said` has
+ * the annotation of each. */
+static int limit_in_parts(struct kubelet *kubelet, const char *name, const json_t *wish, const json_t *said,
+                          char problems[static POD_PROBLEMS_TEXT], struct error *error)
+{
+    const char *key;
+    json_t *value;
+    int result = 0;
+    json_object_foreach((json_t *)wish, key, value)
+    {
+        json_t *part = json_pack("{s:O}", key, value);
+        result = node_request_session(kubelet, "PATCH", name, "", part, NULL, error);
+        json_decref(part);
+        if (result == -EREMOTEIO)
+            pod_annotations_add_problem(problems, "%s: the daemon on this node refuses it: %.200s",
+                                        session_text(said, key), error->message);
+        else if (result < 0)
+            break;
+    }
+    return result == -EREMOTEIO ? 0 : result;
+}
+
+/* Limit the session as its pod asks, then label it: once all labels are there, the pod is not read again. */
 static int limit_session(struct kubelet *kubelet, const json_t *session, const json_t *container,
                          const json_t *pod, char problems[static POD_PROBLEMS_TEXT], struct error *error)
 {
     const char *name = session_text(session, "name");
+    json_t *said = json_object();
     json_t *wish = pod_annotations_read(json_object_get(json_object_get(pod, "metadata"), "annotations"),
-                                        session, problems);
-    json_t *change = wish ? wish : json_object();
+                                        session, said, problems);
+    json_t *change = json_copy(wish);
     json_object_update(change, (json_t *)container);
     int result = node_request_session(kubelet, "PATCH", name, "", change, NULL, error);
-    if (result == -EREMOTEIO && wish) {
-        pod_annotations_add_problem(problems, "the daemon on this node refused the request: %.400s",
-                                    error->message);
-        result = node_request_session(kubelet, "PATCH", name, "", container, NULL, error);
+    if (result == -EREMOTEIO && json_object_size(wish)) {
+        result = limit_in_parts(kubelet, name, wish, said, problems, error);
+        if (result == 0)
+            result = node_request_session(kubelet, "PATCH", name, "", container, NULL, error);
     }
     json_decref(change);
+    json_decref(wish);
+    json_decref(said);
     return result;
 }
 

@@ -11,6 +11,7 @@
 #include "client/session_fields.h"
 #include "kube/grpc/messages.h"
 #include "kube/grpc/watchers.h"
+#include "kube/slices/offered.h"
 #include "kube/slices/other_plugins.h"
 #include "kube/slices/slice_ids.h"
 #include "kube/slices/slices_allocate.h"
@@ -39,7 +40,7 @@ struct slices {
 
 /* --- The list -------------------------------------------------------------------------------------- */
 
-/* Every slice with its health, as an object. When it changes, the watchers are told. */
+/* Every slice that is offered, with its health, as an object. When it changes, the watchers are told. */
 static json_t *list_slices(const struct kubelet *kubelet)
 {
     json_t *list = json_object(), *gpu;
@@ -49,7 +50,8 @@ static json_t *list_slices(const struct kubelet *kubelet)
         for (unsigned number = 0; number < kubelet->options.slice_count; number++) {
             char id[SLICE_ID_TEXT];
             slice_ids_format(session_text(gpu, "uuid"), number, id);
-            json_object_set(list, id, json_object_get(gpu, "healthy"));
+            if (offered_has(id))
+                json_object_set(list, id, json_object_get(gpu, "healthy"));
         }
     }
     return list;
@@ -335,8 +337,8 @@ void slices_tick(struct kubelet *kubelet)
     struct slices *slices = kubelet->slices;
     struct stat status;
     struct error error;
-    if (!slices || !json_array_size(kubelet->gpus))
-        return; /* without a GPU there is nothing to offer */
+    if (!slices || !json_array_size(kubelet->gpus) || !offered_is_known())
+        return; /* there is nothing to offer */
     if (!are_few_enough(kubelet) || !other_plugins_are_absent(kubelet, slices->socket))
         return;
     watch_sockets(slices);
@@ -384,6 +386,7 @@ void slices_stop(struct kubelet *kubelet)
     if (!slices)
         return;
     other_plugins_stop();
+    offered_stop();
     sd_event_source_disable_unref(slices->sockets);
     grpc_give_up(slices->registering);
     grpc_server_close(slices->server);

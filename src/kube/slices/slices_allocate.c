@@ -13,53 +13,12 @@
 #include "kube/node/node.h"
 #include "kube/node/tasks.h"
 #include "kube/slices/pods.h"
+#include "kube/slices/slice_files.h"
 #include "kube/slices/slice_ids.h"
 
 #define CDI_KIND "gpuslice.io/slice"
 
 /* --- Whose the slices were ------------------------------------------------------------------------------ */
-
-/* A CDI specification of slices: first the names of the session's own slices, then names that it inherited. */
-struct specification {
-    char session[SLICES_NAME_TEXT], file[SLICES_FILE_TEXT];
-    json_t *document, *devices;
-    size_t own_count;
-};
-
-static const char *name_at(const json_t *devices, size_t i)
-{
-    return session_text(json_array_get(devices, i), "name");
-}
-
-/* A session is named after its own slices. */
-static size_t count_own(const json_t *devices, const char *session)
-{
-    size_t all = json_array_size(devices), count;
-    char name[SLICES_NAME_TEXT];
-    cleanup_free const char **ids = message_array(all, sizeof(*ids));
-    for (size_t i = 0; i < all; i++)
-        ids[i] = name_at(devices, i);
-    for (count = all; count > 0; count--) {
-        slices_session_name(ids, count, name);
-        if (strcmp(name, session) == 0)
-            return count;
-    }
-    return all;
-}
-
-/* `name` is that of a file in the folder. False if it is not a specification of slices. */
-static bool read_specification(const char *folder, const char *name, struct specification *found)
-{
-    char path[PATH_MAX];
-    if (!slices_session_of(name, found->session))
-        return false;
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    slices_file_name(found->session, found->file);
-    found->document = json_load_file(path, 0, NULL);
-    found->devices = json_object_get(found->document, "devices");
-    found->own_count = count_own(found->devices, found->session);
-    return true;
-}
 
 /* Slices that are given, and names of others whose sessions end by that. */
 struct given {
@@ -68,22 +27,22 @@ struct given {
     json_t *inherited;
 };
 
-static int end_session(struct kubelet *kubelet, const struct specification *found, const struct given *given,
+static int end_session(struct kubelet *kubelet, const struct slice_file *found, const struct given *given,
                        struct error *error)
 {
     for (size_t i = 0; i < json_array_size(found->devices); i++)
-        if (!slice_ids_have(given->ids, given->count, name_at(found->devices, i)))
-            json_array_append_new(given->inherited, json_string(name_at(found->devices, i)));
+        if (!slice_ids_have(given->ids, given->count, slice_file_name_at(found, i)))
+            json_array_append_new(given->inherited, json_string(slice_file_name_at(found, i)));
     return node_end_session(kubelet, found->session, found->file, error);
 }
 
 /* A name may be in one specification only. */
-static int disinherit(struct kubelet *kubelet, const struct specification *found, const struct given *given,
+static int disinherit(struct kubelet *kubelet, const struct slice_file *found, const struct given *given,
                       struct error *error)
 {
     size_t count = json_array_size(found->devices);
     for (size_t i = count; i-- > found->own_count;)
-        if (slice_ids_have(given->ids, given->count, name_at(found->devices, i)))
+        if (slice_ids_have(given->ids, given->count, slice_file_name_at(found, i)))
             json_array_remove(found->devices, i);
     return json_array_size(found->devices) < count
                ? cdi_write(kubelet->options.cdi_dir, found->file, found->document, error)
@@ -100,12 +59,12 @@ static int end_stale(struct kubelet *kubelet, const struct given *given, struct 
     cleanup_dir DIR *folder = opendir(path);
     int result = 0;
     for (struct dirent *entry; folder && result == 0 && (entry = readdir(folder));) {
-        struct specification found = {0};
+        struct slice_file found;
         bool is_stale = false;
-        if (!read_specification(path, entry->d_name, &found))
+        if (!slice_file_read(path, entry->d_name, &found))
             continue;
         for (size_t i = 0; i < found.own_count; i++)
-            is_stale |= slice_ids_have(given->ids, given->count, name_at(found.devices, i));
+            is_stale |= slice_ids_have(given->ids, given->count, slice_file_name_at(&found, i));
         result =
             is_stale ? end_session(kubelet, &found, given, error) : disinherit(kubelet, &found, given, error);
         json_decref(found.document);
@@ -115,7 +74,7 @@ static int end_stale(struct kubelet *kubelet, const struct given *given, struct 
 
 /* --- Giving --------------------------------------------------------------------------------------------- */
 
-static int fill_gpus(const struct kubelet *kubelet, char *const *ids, size_t count, json_t *body,
+int slices_fill_wish(const struct kubelet *kubelet, char *const *ids, size_t count, json_t *body,
                      struct error *error)
 {
     json_t *gpus = json_array(), *gpu;
@@ -172,7 +131,7 @@ static int allocate_session(struct kubelet *kubelet, const Kubelet__ContainerAll
     slices_session_name((const char *const *)given.ids, given.count, name);
     slices_file_name(name, file);
     json_t *body = json_pack("{s:s}", "name", name);
-    int result = fill_gpus(kubelet, given.ids, given.count, body, error);
+    int result = slices_fill_wish(kubelet, given.ids, given.count, body, error);
     if (result == 0)
         result = end_stale(kubelet, &given, error);
     if (result == 0) {
@@ -281,6 +240,26 @@ struct allocate_job {
     Kubelet__AllocateRequest *request;
 };
 
+/* The kubelet takes an error's text for a format of printf (status.Errorf), and shows what is missing in the pod's
+ * events, so percent signs are written out. */
+static void refuse_allocate(struct grpc_call *call, int result, const char *message)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *words = open_memstream(&text, &length);
+    fprintf(stderr, "gpuslice-kubelet: cannot give slices: %s\n", message);
+    for (const char *at = message; words && *at; at++)
+        if (*at == '%')
+            fputs(" percent", words);
+        else
+            fputc(*at, words);
+    if (words)
+        fclose(words);
+    grpc_call_end(call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL,
+                  text ? text : "memory is short");
+    free(text);
+}
+
 static void answer_allocate(const struct allocate_job *job, struct allocation *all, size_t done, int result,
                             const struct error *error)
 {
@@ -288,8 +267,7 @@ static void answer_allocate(const struct allocate_job *job, struct allocation *a
     if (!job->call)
         return;
     if (result < 0) {
-        fprintf(stderr, "gpuslice-kubelet: cannot give slices: %s\n", error->message);
-        grpc_call_end(job->call, result == -EINVAL ? GRPC_INVALID_ARGUMENT : GRPC_INTERNAL, error->message);
+        refuse_allocate(job->call, result, error->message);
         return;
     }
     answer.n_containers = done;

@@ -218,16 +218,14 @@ static void a_configuration_is_about_the_requests_that_it_names(void **state)
         "b/large", "gpu-bb", CONSUMED("100", "25"));
     check_refused(two, CONFIG_OF("\"a\"", "\"priority\":\"low\""),
                   "requests a and b/large have different configurations");
-    check_refused(two,
-                  CONFIG_OF("\"a\"", "\"priority\":\"low\"") "," CONFIG_OF("\"b\"",
-                                                                         "\"priority\":\"normal\""),
-                  "different configurations");
+    check_refused(
+        two, CONFIG_OF("\"a\"", "\"priority\":\"low\"") "," CONFIG_OF("\"b\"", "\"priority\":\"normal\""),
+        "different configurations");
     static const char low[] =
         "{\"name\":\"claim-u1\",\"gpus\":[{\"gpu\":\"GPU-AA\",\"memory_bytes\":100},{\"gpu\":\"GPU-BB\","
         "\"memory_bytes\":100}],\"compute\":\"25%\",\"namespace\":\"team\",\"pod\":\"train-0\",\"priority\":"
         "\"low\"}";
-    check_body(two,
-               CONFIG_OF("\"a\"", "\"priority\":\"low\"") "," CONFIG_OF("\"b\"", "\"priority\":\"low\""),
+    check_body(two, CONFIG_OF("\"a\"", "\"priority\":\"low\"") "," CONFIG_OF("\"b\"", "\"priority\":\"low\""),
                low);
     check_body(two, CONFIG_OF("\"a\",\"b/large\"", "\"priority\":\"low\""), low);
     check_body(two, CONFIG_OF("\"c\"", "\"priority\":\"high\"") "," CONFIG_OF("", "\"priority\":\"low\""),

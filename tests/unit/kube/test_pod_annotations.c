@@ -23,14 +23,15 @@ static void check_wish(const char *annotations_text, const char *expected, const
         json_pack("{s:f,s:f,s:s,s:I,s:[{s:s,s:i},{s:s,s:i}]}", "compute_min_ratio", 0.1, "compute_max_ratio",
                   max_ratio, "priority", priority, "host_memory_limit_bytes", (json_int_t)host_memory_bytes,
                   "gpus", "uuid", "A", "limit_bytes", 1000, "uuid", "B", "limit_bytes", 60);
-    json_t *wish = pod_annotations_read(annotations, session, problem);
-    if (expected) {
-        char *text = json_dumps(wish, JSON_SORT_KEYS | JSON_COMPACT);
-        assert_string_equal(text, expected);
-        free(text);
-    } else {
-        assert_null(wish);
-    }
+    json_t *said = json_object(), *wish = pod_annotations_read(annotations, session, said, problem);
+    char *text = json_dumps(wish, JSON_SORT_KEYS | JSON_COMPACT);
+    assert_string_equal(text, expected ? expected : "{}");
+    free(text);
+    const char *key;
+    json_t *value;
+    json_object_foreach(wish, key, value)
+        assert_non_null(strstr(json_string_value(json_object_get(said, key)), ": "));
+    json_decref(said);
     for (const char *at = problem; *at; at++)
         assert_true(*at >= ' ' && *at <= '~');
     if (!strstr(problem, words))
@@ -46,10 +47,12 @@ static void a_pod_gives_itself_no_more_than_the_administrator_gives_slices(void 
     max_ratio = 0.2;
     priority = "low";
     host_memory_bytes = UINT64_C(1) << 30;
-    check_wish("{\"gpuslice.io/compute\":\"99%\"}", "{\"compute\":\"10%..20%\"}", "");
-    check_wish("{\"gpuslice.io/compute\":\"50%..100%\"}", "{\"compute\":\"10%..20%\"}", "");
+    check_wish("{\"gpuslice.io/compute\":\"99%\"}", NULL,
+               "99% is more than the 10%..20% of the pod's slices");
+    check_wish("{\"gpuslice.io/compute\":\"5%..100%\"}", NULL, "5%..100% is more than the 10%..20%");
+    check_wish("{\"tensor-fusion.ai/compute-percent-limit\":\"50\"}", NULL, "10%..50% is more than");
     check_wish("{\"gpuslice.io/priority\":\"normal\"}", "{\"priority\":\"low\"}", "");
-    check_wish("{\"gpuslice.io/host-memory\":\"1TiB\"}", "{\"host_memory_bytes\":1073741824}", "");
+    check_wish("{\"gpuslice.io/host-memory\":\"1TiB\"}", NULL, "1TiB is more than the 1GiB of sessions here");
     check_wish("{\"gpuslice.io/host-memory\":\"9223372036854775808\"}", NULL, "no machine has");
     check_wish("{\"gpuslice.io/host-memory\":\"64MiB\"}", "{\"host_memory_bytes\":67108864}", "");
     max_ratio = 1;
@@ -67,7 +70,8 @@ static void what_annotations_say_is_told_without_controls(void **state)
 /* Any user of a namespace writes annotations. */
 static void a_pod_gives_itself_no_more_than_its_slices_have(void **state)
 {
-    check_wish("{\"gpuslice.io/compute\":\"99%\"}", "{\"compute\":\"10%..99%\"}", "");
+    check_wish("{\"gpuslice.io/compute\":\"90%..100%\"}", NULL, "ask for more slices");
+    check_wish("{\"gpuslice.io/compute\":\"5%..99%\"}", "{\"compute\":\"5%..99%\"}", "");
     check_wish("{\"gpuslice.io/priority\":\"critical\"}", NULL, "cannot have the priority critical");
     check_wish("{\"tensor-fusion.ai/qos\":\"high\"}", NULL, "cannot have the priority high");
 }
@@ -98,8 +102,9 @@ static void memory_that_can_leave_the_card_has_bounds(void **state)
 
 static void a_slice_is_narrowed_and_never_widened(void **state)
 {
-    check_wish("{\"gpuslice.io/memory\":\"4GiB\"}",
+    check_wish("{\"gpuslice.io/memory\":\"1000\"}",
                "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":1000},{\"gpu\":\"B\",\"memory_bytes\":60}]}", "");
+    check_wish("{\"gpuslice.io/memory\":\"4GiB\"}", NULL, "4GiB is more than the 1000B");
 }
 
 static void what_cannot_be_read_is_left_out_and_said(void **state)
@@ -114,6 +119,8 @@ static void what_cannot_be_read_is_left_out_and_said(void **state)
     check_wish("{\"gpuslice.io/host-memory\":\"much\"}", NULL, "host-memory");
     check_wish("{\"gpuslice.io/idle-suspend\":\"soon\"}", NULL, "idle-suspend");
     check_wish("{\"gpuslice.io/memory\":7}", NULL, "");
+    check_wish("{\"gpuslice.io/memroy\":\"4GiB\",\"example.com/memroy\":\"4GiB\"}", NULL,
+               "gpuslice.io/memroy is unknown; expected gpuslice.io/ and one of memory, compute");
     check_wish("{\"gpuslice.io/memory\":\"lots\",\"gpuslice.io/priority\":\"urgent\"}", NULL,
                "; gpuslice.io/priority");
     check_wish("[]", NULL, "");
