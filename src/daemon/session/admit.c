@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/cleanup.h"
 #include "base/host_memory.h"
 #include "base/priority.h"
@@ -23,6 +24,7 @@
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_life.h"
 #include "daemon/session/session_show.h"
+#include "daemon/session/session_valid.h"
 #include "daemon/users/descriptor_bounds.h"
 
 /* --- Defaults -------------------------------------------------------------------------------------- */
@@ -391,6 +393,7 @@ int admit_change(struct session *session, const struct session_request *request,
     if (request->name)
         strcpy(session->name, request->name);
     session->updated_at = time(NULL);
+    GS_CHECK(session_is_valid(session));
     policy_publish(session);
     cleanup_free char *what = describe_change(session, &before, name_before, request);
     change_publish(daemon, &(struct change){CHANGE_SESSION_CHANGED, .session = session}, "%s",

@@ -32,6 +32,18 @@ const struct session *process_session_of(const struct daemon *daemon, pid_t pid)
     return NULL;
 }
 
+bool process_is_valid(const struct process *process)
+{
+    const struct session *session = process->session;
+    const struct process *newer = process->newer, *older = process->next;
+    return process->pid > 0 && process->pidfd >= 0 && process->slot < LEDGER_SLOTS && process->number > 0 &&
+           process->number <= session->processes_seen && session->process_count > 0 &&
+           (newer ? newer->next == process && newer->number > process->number
+                  : session->processes == process) &&
+           (older ? older->newer == process && older->number < process->number
+                  : session->oldest_process == process);
+}
+
 int process_add(struct session *session, const struct peer *peer, uint64_t start_ticks, int pidfd,
                 uint32_t slot, uint64_t generation, sd_event_io_handler_t on_death,
                 struct process **process_out, struct error *error)
@@ -70,6 +82,7 @@ int process_add(struct session *session, const struct peer *peer, uint64_t start
     LIST_INSERT_HEAD(&session->daemon->processes_by_pid[(unsigned)process->pid % DAEMON_PID_CHAINS], process,
                      chained);
     user_add(session->daemon, process->uid, USER_PROCESS);
+    GS_CHECK(process_is_valid(process));
     *process_out = process;
     return 0;
 }
@@ -119,7 +132,7 @@ struct process *process_find_other(const struct session *session, pid_t pid, uin
 void process_forget(struct process *process)
 {
     struct session *session = process->session;
-    GS_CHECK(session->process_count > 0);
+    GS_CHECK(process_is_valid(process));
     *(process->newer ? &process->newer->next : &session->processes) = process->next;
     *(process->next ? &process->next->newer : &session->oldest_process) = process->newer;
     session->process_count--;

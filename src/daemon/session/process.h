@@ -78,3 +78,6 @@ const struct session *process_session_of(const struct daemon *daemon, pid_t pid)
 /* What the process's slot says of its requests on a GPU of the session under this daemon, but no more than a process of its
  * age can have made: a program may write any number there, and the daemon adds these up over all users. */
 struct ledger_counts process_counts(const struct process *process, unsigned policy_gpu);
+
+/* Whether what is known of a process in its session's list goes together. */
+bool process_is_valid(const struct process *process);

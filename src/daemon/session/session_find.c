@@ -118,6 +118,7 @@ void session_link(struct daemon *daemon, struct session *session)
     session->daemon = daemon;
     session->number = ++daemon->sessions_seen;
     daemon->session_count++;
+    GS_CHECK(session_find_id(daemon, session->id) == session);
 }
 
 void session_unlink(struct session *session)

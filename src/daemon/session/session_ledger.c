@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "base/check.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
@@ -9,6 +10,7 @@
 #include "daemon/session/policy.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
+#include "daemon/session/session_valid.h"
 #include "daemon/users/descriptor_bounds.h"
 
 /* How often the daemon tries to make room for a ledger, while other sessions' programs take it again. */
@@ -76,6 +78,7 @@ int session_ledger_restore(struct session *session, struct error *error)
 
 int session_ledger_open(struct session *session, struct error *error)
 {
+    GS_CHECK(session_is_valid(session) && session->state != SESSION_QUEUED);
     if (session->ledger.policy)
         return 0;
     int result = user_check(session->daemon, session->owner, USER_LEDGER, error);
@@ -86,6 +89,7 @@ int session_ledger_open(struct session *session, struct error *error)
 
 void session_ledger_drop_idle(struct session *session)
 {
+    GS_CHECK(session_is_valid(session));
     if (session->processes || session->ledger.broken)
         return;
     /* A process may have been given the ledger and not have mapped it yet. It sees then that it must attach again. */

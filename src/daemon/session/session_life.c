@@ -23,6 +23,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_ledger.h"
+#include "daemon/session/session_valid.h"
 #include "daemon/users/descriptor_bounds.h"
 
 /* How late a session may expire. */
@@ -73,6 +74,7 @@ static void expire(struct session *session, const char *why)
 
 void session_expire(struct session *session, const char *why)
 {
+    GS_CHECK(session_is_valid(session) && session->state != SESSION_QUEUED);
     expire(session, why);
     session_end_when_over(session);
 }
@@ -200,12 +202,14 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
         session_end(session, NULL);
         return result;
     }
+    GS_CHECK(session_is_valid(session));
     *session_out = session;
     return 0;
 }
 
 int session_activate(struct session *session, struct error *error)
 {
+    GS_CHECK(session_is_valid(session) && session->state == SESSION_QUEUED && !session->queued);
     int result = start_session(session, error);
     if (result < 0)
         return result;
@@ -223,6 +227,7 @@ int session_activate(struct session *session, struct error *error)
 
 void session_revive(struct session *session)
 {
+    GS_CHECK(session_is_valid(session) && session->is_declared && session->state == SESSION_EXPIRED);
     session->state = SESSION_ACTIVE;
     session->updated_at = time(NULL);
     policy_publish(session);
@@ -277,6 +282,7 @@ static void bury(struct session *session, bool remove)
 
 void session_end(struct session *session, const char *why)
 {
+    GS_CHECK(session_is_valid(session));
     if (why)
         change_publish(session->daemon, &(struct change){CHANGE_SESSION_ENDED, .session = session}, "%s",
                        why);
