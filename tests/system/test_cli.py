@@ -1,10 +1,13 @@
 """The command line over a running daemon: sessions made, shown, changed and ended; what is refused changes nothing."""
 import json
+import os
 import subprocess
+import time
 
 import pytest
 
 from conftest import GIB, MIB, wait_for
+from test_quota import start  # noqa: F401 - a fixture
 
 
 def sessions(daemon):
@@ -313,3 +316,19 @@ def test_a_full_standard_output_is_a_failure(daemon):
                               stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("gpuslice: cannot write to standard output")
+
+
+def test_run_names_programs_that_came_to_the_gpu_outside_of_the_session_meanwhile(daemon, start):  # noqa: F811
+    before = start(daemon.gpu.environment())
+    before.get("alloc", MIB)
+    started = int(open(f"/proc/{before.process.pid}/stat").read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    wait_for(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > started + 0.1, "the clock of start times to go on")
+    command = subprocess.Popen([daemon.product.gpuslice, "run", "--", "cat"], env=daemon.environment(),
+                               stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: os.readlink(f"/proc/{command.pid}/exe").endswith("cat"), "run to become cat")
+    outside = start(daemon.gpu.environment())
+    outside.get("alloc", 8 * MIB)
+    wait_for(lambda: daemon.request("GET", "/v1/gpus")[1][0]["uncovered_bytes"] == 9 * MIB, "both to be seen")
+    _, said = command.communicate(timeout=30)
+    assert f"puppet (pid {outside.process.pid}) was started meanwhile and holds 8MiB of GPU 0 outside" in said
+    assert f"pid {before.process.pid})" not in said and command.returncode == 0

@@ -8,6 +8,7 @@
 #include "cli/container_command.h"
 #include "cli/gslice.h"
 #include "cli/options.h"
+#include "cli/outside.h"
 #include "cli/preload.h"
 #include "cli/session_cells.h"
 #include "cli/starters.h"
@@ -197,7 +198,10 @@ static enum cli_status run_program(const struct cli_arguments *given)
     if (result == 0 && !arguments->container)
         result = set_environment(environment, arguments->simulated, &error);
     json_decref(environment);
-    return result < 0 ? cli_report(&error) : become_command(command);
+    if (result < 0)
+        return cli_report(&error);
+    outside_watch(arguments->simulated);
+    return become_command(command);
 }
 
 const struct cli_verb verb_run = {
@@ -208,8 +212,9 @@ const struct cli_verb verb_run = {
     .operands_max = (unsigned)-1,
     .summary = "run a program inside a session",
     .text = "Makes a session and becomes COMMAND, with COMMAND's own pid, signals and exit status. "
-            "The session ends when COMMAND and all other processes in it have ended. Starts a daemon "
-            "if none is running.",
+            "The session ends when COMMAND and all other processes in it have ended. If a program that was "
+            "started meanwhile uses a GPU outside of every session by then, 'gpuslice run' says so. Starts a "
+            "daemon if none is running.",
     .examples = "  gpuslice run --memory 4GiB --compute 25% -- python train.py\n"
                 "  gpuslice run --gpu 0 --gpu 1 --memory 0=4GiB,1=2GiB -- ./simulate\n"
                 "  gpuslice run --memory 4GiB --container -- podman run IMAGE python train.py",
