@@ -58,6 +58,22 @@ static void tell_of_staying(const json_t *session, const struct session_progress
         tell(progress, "the session's memory stays on the card: memory cannot leave %s", why);
 }
 
+/* Its memory may leave the card, and cannot where the host has no room for it. */
+static void warn_of_small_host(const json_t *session, const struct session_progress *progress)
+{
+    char limit[UNITS_BYTES_TEXT], most[UNITS_BYTES_TEXT], least[UNITS_BYTES_TEXT];
+    if (!session_outgrows_host(session))
+        return;
+    uint64_t bytes = session_number(session, "host_memory_most_bytes");
+    tell(progress,
+         "warning: session %s may use %s of GPU memory and at most %s of host memory: once it uses more than "
+         "that, its memory cannot leave the card, and other sessions do not get its room; give it "
+         "--memory %s or less, or more host memory (host-memory in gpuslice.conf, --host-memory)",
+         session_text(session, "name"),
+         units_format_bytes(session_number(session, "vram_limit_bytes"), limit),
+         units_format_bytes(bytes, most), units_format_bytes(bytes, least));
+}
+
 /* The daemon's environment decides what a simulated machine looks like; different settings here have no effect. */
 static void warn_of_other_machine(const json_t *session, const struct session_progress *progress)
 {
@@ -153,8 +169,10 @@ int session_create(struct client *client, const struct session_wish *wish, bool 
     if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
         result =
             wait_in_line(client, wish->wait_usec ? wish->wait_usec : UINT64_MAX, progress, session, error);
-    if (result == 0)
+    if (result == 0) {
         tell_of_staying(*session, progress);
+        warn_of_small_host(*session, progress);
+    }
     if (result == 0 && client->paths.simulated)
         warn_of_other_machine(*session, progress);
     else if (result == 0)

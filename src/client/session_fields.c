@@ -44,6 +44,13 @@ const char *session_stays(const json_t *session, char text[static SESSION_STAYS_
     return units_format_stays(parts, count, text, SESSION_STAYS_TEXT);
 }
 
+bool session_outgrows_host(const json_t *session)
+{
+    const json_t *most = json_object_get(session, "host_memory_most_bytes");
+    return json_is_integer(most) &&
+           session_number(session, "vram_limit_bytes") > session_number(session, "host_memory_most_bytes");
+}
+
 const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT])
 {
     double min = json_number_value(json_object_get(session, "compute_min_ratio"));

@@ -23,6 +23,9 @@ const char *session_residency(const json_t *session);
 #define SESSION_STAYS_TEXT 1024
 const char *session_stays(const json_t *session, char text[static SESSION_STAYS_TEXT]);
 
+/* Whether its limits allow more memory than host memory can ever take (`host_memory_most_bytes`): beyond that it stays. */
+bool session_outgrows_host(const json_t *session);
+
 /* The share of compute that a session was given, in the form of --compute. */
 const char *session_share(const json_t *session, char text[static UNITS_SHARE_TEXT]);
 

@@ -247,3 +247,12 @@ def test_memory_that_a_dead_process_passed_on_is_freed(daemon):
         os.posix_fallocate(fd, 0, CHUNK)
     assert host_bytes(daemon, "liar") == 0
     os.close(fd)
+
+
+def test_a_session_that_host_memory_can_never_hold_is_warned_of_when_it_is_made(crowded):
+    daemon = crowded("host-memory = 128MiB")
+    said = daemon.cli("create", "--name", "large", "--oversubscribe", "--memory", "300MiB").stderr
+    assert "session large may use 300MiB of GPU memory and at most 128MiB of host memory" in said
+    assert "give it --memory 128MiB or less" in said and "at most 128MiB fit into host memory" in daemon.cli("show", "large").stdout
+    assert daemon.cli("create", "--oversubscribe", "--memory", "300MiB", "--host-memory", "64MiB").stderr.count("at most 64MiB of host") == 1
+    assert daemon.cli("create", "--oversubscribe", "--memory", "100MiB").stderr == ""

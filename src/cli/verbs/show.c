@@ -106,6 +106,11 @@ static void print_residency(const json_t *session, bool colour)
     print_staying(session, colour);
     if (*session_stays(session, text))
         print_fact("Stays", text, colour);
+    if (session_outgrows_host(session)) {
+        snprintf(text, sizeof(text), "at most %s fit into host memory; with more it cannot leave the card",
+                 units_format_bytes(session_number(session, "host_memory_most_bytes"), host));
+        print_fact("Stays", text, colour);
+    }
     if (*failure)
         print_fact("Failed", failure, colour);
 }

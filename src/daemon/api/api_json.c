@@ -236,6 +236,8 @@ json_t *api_session_head_json(const struct session *session)
     char stays[SESSION_STAYS_TEXT];
     json_object_set_new(json, "stays_why",
                         session_shown_stays(session, stays) ? json_string(stays) : json_null());
+    uint64_t most = moves_host_memory_most(session);
+    json_object_set_new(json, "host_memory_most_bytes", most == UINT64_MAX ? json_null() : bytes_json(most));
     json_object_update_new(json, api_lease_json(session));
     json_object_update_new(json, move_json(session, used));
     return json;

@@ -67,8 +67,8 @@ static const char *sysfs_of(const struct daemon *daemon)
     return simulated && *simulated ? simulated : "/sys";
 }
 
-/* All memory of the host; it does not change. */
-static uint64_t machine_bytes(const struct daemon *daemon)
+/* It does not change. */
+uint64_t arena_machine_bytes(const struct daemon *daemon)
 {
     static uint64_t total_bytes;
     uint64_t available_bytes;
@@ -80,7 +80,7 @@ static uint64_t machine_bytes(const struct daemon *daemon)
 uint64_t arena_bound_bytes(const struct daemon *daemon)
 {
     uint64_t said = daemon->config.daemon.host_memory_bytes;
-    return said ? said : machine_bytes(daemon) / 2;
+    return said ? said : arena_machine_bytes(daemon) / 2;
 }
 
 /* --- How much there is ----------------------------------------------------------------------------- */

@@ -46,8 +46,9 @@ void arena_end_chunk(struct daemon *daemon, int own_fd, uint64_t payer);
 typedef void arena_looked(struct daemon *daemon, bool is_short);
 bool arena_look(struct daemon *daemon, arena_looked *looked);
 
-/* The most host memory that all sessions together may have. */
+/* The most host memory that all sessions together may have; and what the machine has, however much they may. */
 uint64_t arena_bound_bytes(const struct daemon *daemon);
+uint64_t arena_machine_bytes(const struct daemon *daemon);
 
 int arena_start(struct daemon *daemon, struct error *error);
 void arena_stop(struct daemon *daemon);

@@ -45,6 +45,11 @@ struct moves_memory {
 /* The same to somebody who has read elsewhere that the session uses so much: its ledger changes meanwhile. */
 void moves_fit(struct moves_memory *memory, uint64_t used_bytes);
 
+/* The most host memory that the session's memory can ever take: the least of its own bound, its owner's, that of all sessions
+ * and what the machine has. What it holds beyond that keeps it on the card. UINT64_MAX: its memory does not leave for host
+ * memory of ours. */
+uint64_t moves_host_memory_most(const struct session *session);
+
 /* How a session stands, for answers and metrics. */
 struct moves_standing {
     enum move_state state;

@@ -239,6 +239,21 @@ static int check_ceiling(const struct session *session, uint64_t bytes, uint64_t
         units_format_bytes(most, bound), ceiling->is_group ? "group" : "user", ceiling->name);
 }
 
+uint64_t moves_host_memory_most(const struct session *session)
+{
+    const struct daemon *daemon = session->daemon;
+    struct ceilings ceilings;
+    uint64_t own = session->properties.host_memory_bytes,
+             most = moves_at_most(arena_bound_bytes(daemon), arena_machine_bytes(daemon));
+    if (session->properties.engine != LEDGER_ENGINE_SWAP)
+        return UINT64_MAX;
+    ceilings_find(&daemon->config, session->owner, &ceilings);
+    const struct config_ceiling *ceiling = session->is_declared ? NULL : ceilings.of[PROPERTY_HOST_MEMORY];
+    if (ceiling)
+        most = moves_at_most(most, ceiling->properties.host_memory_bytes);
+    return own ? moves_at_most(most, own) : most;
+}
+
 int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t back_bytes,
                        uint64_t owner_back_bytes, struct error *error)
 {
