@@ -86,6 +86,7 @@ struct config_daemon {
     uint64_t history_bytes;
     uint64_t host_memory_bytes;   /* 0: half of the machine's memory */
     uint32_t history_days;        /* 0: no history is kept */
+    uint32_t history_records;     /* of each kind */
     uint32_t requests_per_second; /* 0: no limit */
     uint64_t metrics_file_bytes, metrics_file_seconds, audit_file_bytes;
     bool metrics_file_is_json;

@@ -140,7 +140,8 @@ static void flush(struct history *history)
     if (!job)
         return; /* it is written next time, with what comes until then */
     if (history->last_at - history->pruned_at >= PRUNE_SECONDS) {
-        job->bounds = (struct history_bounds){config->history_bytes, config->history_days};
+        job->bounds = (struct history_bounds){
+            .bytes = config->history_bytes, .days = config->history_days, .records = config->history_records};
         history->pruned_at = history->last_at;
     }
     past_submit(history->daemon, &job->job);

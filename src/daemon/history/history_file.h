@@ -1,4 +1,5 @@
-/* history_file.h - the history's own SQLite file: series and ticks (samples.h), as many as may be kept.
+/* history_file.h - the history's own SQLite file: series and ticks (samples.h), as many as may be kept. What has happened is
+ * in the same file: history_records.h.
  *
  * It is separate from the state file because nothing depends on it: it is written without waiting for the disk, and a
  * damaged one is put aside and a new one begun. Only the history's helper thread uses it. */
@@ -44,6 +45,7 @@ void history_ticks_free(struct history_tick *ticks);
 struct history_bounds {
     uint64_t bytes;
     uint32_t days;
+    uint32_t records; /* of each kind (history_records.h) */
 };
 
 /* Open or make the file. `*next_series` is a number that no series in the file has. */

@@ -68,7 +68,8 @@ static struct line *insert_line(struct lines *lines, size_t at, const struct ses
     struct line *line = &lines->all[at];
     memmove(line + 1, line, (lines->count - at) * sizeof(*line));
     lines->count++;
-    *line = (struct line){.session = session ? session->number : 0, .gpu = gpu, .id = past_next_series(lines->daemon)};
+    *line = (struct line){
+        .session = session ? session->number : 0, .gpu = gpu, .id = past_next_series(lines->daemon)};
     return line;
 }
 

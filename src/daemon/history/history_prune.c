@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/history/history_file_state.h"
+#include "daemon/history/history_records.h"
 
 #define DAY_SECONDS 86400
 /* Ticks are kept a little longer than their level says, because a question about that whole time is read a moment
@@ -36,11 +37,11 @@ static int execute(struct history_file *file, char *sql, struct error *error)
 
 /* --- Whose the bytes are --------------------------------------------------------------------------- */
 
-enum { IN_SERIES = SAMPLES_LEVELS, PLACES };
+enum { IN_SERIES = SAMPLES_LEVELS, IN_RECORDS, PLACES };
 
 struct owner {
     int64_t uid;
-    uint64_t bytes[PLACES]; /* in the ticks of each level, and of series */
+    uint64_t bytes[PLACES]; /* in the ticks of each level, in series, and in records */
 };
 
 struct owners {
@@ -87,6 +88,13 @@ static void take_series(const struct history_series *series, void *context)
         owners->all[owner].bytes[IN_SERIES] += SERIES_BYTES;
 }
 
+static void take_records(uid_t uid, uint64_t bytes, void *context)
+{
+    struct owners *owners = context;
+    uint32_t owner = find_owner(owners, uid); /* which may move them */
+    owners->all[owner].bytes[IN_RECORDS] += bytes;
+}
+
 static void take_tick(const struct history_tick *tick, struct owners *owners)
 {
     struct sample sample;
@@ -112,6 +120,8 @@ static int read_owners(struct history_file *file, struct owners *owners, struct 
     if (!owners->all)
         return error_set_errno(error, ENOMEM, "cannot prune the history");
     int result = history_file_list(file, take_series, owners, error);
+    if (result == 0)
+        result = history_records_owners(file, take_records, owners, error);
     if (result < 0)
         return result;
     sqlite3_stmt *read = file->statements[READ_TICKS];
@@ -201,6 +211,18 @@ static int remove_series(struct history_file *file, const struct owner *owner, s
     return result == 0 && sqlite3_changes(file->database) == 0 ? -ENOENT : result;
 }
 
+static int remove_at(struct history_file *file, const struct owners *owners, uint32_t owner, int place,
+                     struct error *error)
+{
+    if (!owners->all[owner].bytes[place])
+        return -ENOENT;
+    if (place == IN_SERIES)
+        return remove_series(file, &owners->all[owner], error);
+    if (place == IN_RECORDS)
+        return history_records_drop(file, (uid_t)owners->all[owner].uid, error);
+    return remove_samples(file, owners, owner, (enum samples_level)place, error);
+}
+
 /* Remove the oldest of what whoever has most has where that is most. Nothing left to remove: -ENOENT. */
 static int remove_some(struct history_file *file, struct error *error)
 {
@@ -215,9 +237,7 @@ static int remove_some(struct history_file *file, struct error *error)
         if (owners.all[most].bytes[i] > owners.all[most].bytes[place])
             place = i;
     if (result == 0)
-        result = !owners.all[most].bytes[place] ? -ENOENT
-                 : place == IN_SERIES           ? remove_series(file, &owners.all[most], error)
-                                      : remove_samples(file, &owners, most, (enum samples_level)place, error);
+        result = remove_at(file, &owners, most, place, error);
     free(owners.all);
     free(owners.of_series);
     return result;
@@ -249,6 +269,8 @@ int history_file_prune(struct history_file *file, int64_t now, const struct hist
                        struct error *error)
 {
     int result = remove_old(file, now, bounds->days, error);
+    if (result == 0)
+        result = history_records_prune(file, now, bounds, error);
     while (result == 0 && history_file_bytes(file) > bounds->bytes)
         result = remove_some(file, error);
     return result == -ENOENT ? 0 : result;
