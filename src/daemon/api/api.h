@@ -47,6 +47,8 @@ bool api_is_gslice(const struct http_request *request);
 /* Write the session's state as gslice does: ACTIVE, EXPIRED. */
 void api_write_as_gslice(json_t *json);
 json_t *api_environment_json(const struct session *session);
+/* What the session does, in one word, with its tone and its text (statuses.def). */
+json_t *api_status_json(const struct session *session);
 /* How the session stands with its lease on the GPUs' time. */
 json_t *api_lease_json(const struct session *session);
 /* A GPU without its processes; and one process on it. NULL for a process that user `viewer` may not see: it is in

@@ -8,6 +8,7 @@
 
 #include "base/process.h"
 #include "daemon/api/api.h"
+#include "daemon/api/session_status.h"
 #include "daemon/api/user_names.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
@@ -119,6 +120,13 @@ static json_t *progress_json(const struct standing *standing)
 {
     bool is_measured = standing->waits || (standing->lease != LEASE_NONE && standing->lease != LEASE_FREE);
     return is_measured ? json_real(standing->progress) : json_null();
+}
+
+json_t *api_status_json(const struct session *session)
+{
+    enum session_status status = session_status(session);
+    return json_pack("{s:s,s:s,s:s}", "status", session_status_word(status), "status_tone",
+                     session_status_tone(status), "status_text", session_status_text(status));
 }
 
 json_t *api_lease_json(const struct session *session)
@@ -238,6 +246,7 @@ json_t *api_session_head_json(const struct session *session)
                         session_shown_stays(session, stays) ? json_string(stays) : json_null());
     uint64_t most = moves_host_memory_most(session);
     json_object_set_new(json, "host_memory_most_bytes", most == UINT64_MAX ? json_null() : bytes_json(most));
+    json_object_update_new(json, api_status_json(session));
     json_object_update_new(json, api_lease_json(session));
     json_object_update_new(json, move_json(session, used));
     return json;

@@ -32,6 +32,7 @@ static json_t *standing_json(const struct session *session, unsigned policy_gpu)
                   standing_achieved_ratio(session, policy_gpu), "gpu_seconds",
                   (double)standing_used_ns(session, policy_gpu) / NS_PER_SECOND, "gpu_held_seconds",
                   (double)standing_held_ns(session, policy_gpu) / NS_PER_SECOND);
+    json_object_update_new(json, api_status_json(session));
     json_object_update_new(json, api_lease_json(session));
     return json;
 }

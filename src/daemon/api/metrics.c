@@ -8,6 +8,7 @@
 
 #include "base/names.h"
 #include "daemon/api/metrics_values.h"
+#include "daemon/api/session_status.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/schedule/standing.h"
@@ -46,12 +47,12 @@ __attribute__((format(printf, 3, 4))) static void add_label(struct sample_line *
     va_end(arguments);
 }
 
-/* In InfluxDB's lines, commas and signs of equality end a value, unless a backslash is before them. */
+/* In InfluxDB's lines, commas, blanks and signs of equality end a value, unless a backslash is before them. */
 static void write_influx_pair(FILE *out, const char *name, const char *value)
 {
     fprintf(out, "%s=", name);
     for (; *value; value++) {
-        if (*value == ',' || *value == '=')
+        if (strchr(", =", *value))
             fputc('\\', out);
         fputc(*value, out);
     }
@@ -174,6 +175,8 @@ static void add_session(struct sample_line *line, struct subject *subject)
         add_label(line, "session_id", "%s", session->id);
     if (gpu >= 0 && line->metric->scope == OF_SESSION_GPU)
         add_label(line, "gpu", "%u", subject->daemon->gpus[gpu].index);
+    if (line->metric->scope == OF_SESSION_STATUS)
+        add_label(line, "status", "%s", session_status_word(session_status(session)));
     if (line->metric->scope == OF_SESSION_GPU)
         add_label(line, "UUID", "%s", session_gpu_uuid(&session->gpus[subject->policy_gpu], uuid));
     add_labels(line, &session->properties, subject->daemon->config.daemon.metrics_labels);
@@ -233,7 +236,7 @@ static bool write_sessions(struct metrics_text *text, struct sample_line *line, 
         text->session = session->number;
         strcpy(text->session_id, session->id);
         subject->session = session;
-        const unsigned own = line->metric->scope == OF_SESSION ? 1 : session->gpu_count;
+        const unsigned own = line->metric->scope == OF_SESSION_GPU ? session->gpu_count : 1;
         for (subject->policy_gpu = 0; subject->policy_gpu < own; subject->policy_gpu++)
             series += write_session(line, subject);
         subject->policy_gpu = 0;

@@ -18,7 +18,7 @@ struct subject {
 };
 
 /* What a metric has a series for. */
-enum metric_scope { OF_BUILD, OF_DAEMON, OF_GPU, OF_SESSION, OF_SESSION_GPU };
+enum metric_scope { OF_BUILD, OF_DAEMON, OF_GPU, OF_SESSION, OF_SESSION_STATUS, OF_SESSION_GPU };
 
 enum metric_unit { METRIC_WHOLE, METRIC_NANO };
 
