@@ -51,6 +51,20 @@ void cells_owner(struct table_cell *cell, const json_t *session)
     table_cell_print(cell, TABLE_PLAIN, "%s", user ? user->pw_name : owner);
 }
 
+void cells_status(struct table_cell *cell, const json_t *session)
+{
+    static const enum table_colour colours[] = {[SESSION_CALM] = TABLE_PLAIN,
+                                                [SESSION_BUSY] = TABLE_PLAIN,
+                                                [SESSION_WAITS] = TABLE_YELLOW,
+                                                [SESSION_BAD] = TABLE_RED};
+    char place[24] = "", wait[CELLS_WAIT_TEXT];
+    if (session_number(session, "queue_position"))
+        snprintf(place, sizeof(place), " (%llu)",
+                 (unsigned long long)session_number(session, "queue_position"));
+    table_cell_print(cell, colours[session_tone(session)], "%s%s%s", session_text(session, "status"), place,
+                     cells_wait(session, wait));
+}
+
 void cells_gpu_name(struct table_cell *cell, const json_t *gpu)
 {
     const char *name = session_text(gpu, "name");

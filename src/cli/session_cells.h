@@ -23,6 +23,9 @@ void cells_gpu(struct table_cell *cell, const json_t *gpu);
 /* The owner of a session by name, or by number if it has no name. */
 void cells_owner(struct table_cell *cell, const json_t *session);
 
+/* What the session does, in one word, with its place in the queue and how long it will probably wait. */
+void cells_status(struct table_cell *cell, const json_t *session);
+
 /* A GPU's name, without "NVIDIA". */
 void cells_gpu_name(struct table_cell *cell, const json_t *gpu);
 

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/names.h"
+
 uint64_t session_number(const json_t *object, const char *field)
 {
     json_int_t value = json_integer_value(json_object_get(object, field));
@@ -25,9 +27,12 @@ bool session_is_away(const json_t *session)
     return session_is_partly_away(session) || strcmp(session_text(session, "residency"), "away") == 0;
 }
 
-const char *session_residency(const json_t *session)
+enum session_tone session_tone(const json_t *session)
 {
-    return session_is_partly_away(session) ? "partly away" : session_text(session, "residency");
+    static const char *const tones[] = {
+        [SESSION_CALM] = "calm", [SESSION_BUSY] = "busy", [SESSION_WAITS] = "waits", [SESSION_BAD] = "bad"};
+    int at = names_find(tones, sizeof(tones) / sizeof(tones[0]), session_text(session, "status_tone"));
+    return at < 0 ? SESSION_CALM : (enum session_tone)at;
 }
 
 /* The daemon lists the largest part first. */

@@ -15,8 +15,9 @@ const char *session_text(const json_t *object, const char *field);
 bool session_is_away(const json_t *session);
 bool session_is_partly_away(const json_t *session);
 
-/* Where its memory is, for people: "resident", "partly away". */
-const char *session_residency(const json_t *session);
+/* How much attention what it does (its `status`) asks for. */
+enum session_tone { SESSION_CALM, SESSION_BUSY, SESSION_WAITS, SESSION_BAD };
+enum session_tone session_tone(const json_t *session);
 
 /* What of it stays on the card, contexts left out: "320MiB stay (256MiB exported to other processes, 64MiB arrays)"; "" where
  * there is nothing of the kind. */

@@ -158,9 +158,9 @@ def test_list_is_a_table_that_says_what_is_used(daemon):
     first = daemon.cli("create", "--name", "a-long-name", "--memory", "256MiB").stdout.strip()
     second = daemon.cli("create", "--memory", "1536KiB").stdout.strip()
     assert daemon.cli("list").stdout.splitlines() == [
-        "ID            NAME         STATE   GPU  MEMORY        USED / LIMIT  COMPUTE  10s  PROCS",
-        f"{first}  a-long-name  active    0  [..........]   0B / 256MiB        -    -      0",
-        f"{second}  -            active    0  [..........]   0B / 1.5MiB        -    -      0",
+        "ID            NAME         STATUS  GPU  MEMORY        USED / LIMIT  COMPUTE  10s  PROCS",
+        f"{first}  a-long-name  idle      0  [..........]   0B / 256MiB        -    -      0",
+        f"{second}  -            idle      0  [..........]   0B / 1.5MiB        -    -      0",
     ]
 
 

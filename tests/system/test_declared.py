@@ -46,7 +46,8 @@ def test_sessions_are_there_as_the_file_says_and_programs_run_in_them(make_daemo
     assert (train["declared"], train["owner_uid"], train["expires_at"]) == (True, os.geteuid(), None)
     assert [g["reserved"] for g in plain["gpus"]] == [False]
     assert daemon.cli("run", "--session", "train", "printenv", "GPUSLICE_SESSION").stdout.strip() == train["session_id"]
-    assert [line.split()[2] for line in daemon.cli("list").stdout.splitlines() if "train" in line] == ["declared"]
+    assert [line.split()[2] for line in daemon.cli("list").stdout.splitlines() if "train" in line] == ["idle"]
+    assert "declared in sessions.conf" in daemon.cli("show", "train").stdout
 
 
 def test_more_than_any_gpu_has_is_told_although_others_wait(make_daemon, make_gpu):

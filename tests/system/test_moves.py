@@ -104,7 +104,7 @@ def test_memory_leaves_the_card_and_comes_back_byte_for_byte(daemon, start):
     movable = start(40, 8 * MIB, "--name", "a", "--memory", "512MiB")
     before = free_bytes(daemon)
     session = suspend(daemon, "a")
-    assert " away " in daemon.cli("list").stdout and session["evicted_bytes"] > 80 * MIB
+    assert " suspended " in daemon.cli("list").stdout and session["evicted_bytes"] > 80 * MIB
     movable.send("check")
     resume(daemon, "a")
     assert movable.read() == "good" and free_bytes(daemon) == before
@@ -717,7 +717,7 @@ def test_programs_wait_in_the_queue_for_memory_that_cannot_leave(daemon, start_p
     hopes = start_puppet(daemon, "--name", "hopes")
     waiting.send(f"alloc {400 * MIB}")
     assert hopes.ask(f"alloc {400 * MIB}") == OUT_OF_MEMORY and not waiting.has_answered(0)
-    assert "waits for room" in daemon.cli("list").stdout and daemon.session("waiting")["waits_for"] == "room"
+    assert "needs room" in daemon.cli("list").stdout and daemon.session("waiting")["waits_for"] == "room"
     assert waits_too.ask(f"alloc {2 * GIB}") == OUT_OF_MEMORY  # more than there will ever be
     stays.process.kill()
     assert waiting.read().split()[0] == "0"
@@ -1004,7 +1004,8 @@ def test_turns_of_memory_are_seen_and_set(narrow, reap):
     assert scheduler(daemon)["gpus"][0]["mode"] == "turns"
     assert "gpuslice_gpu_memory_turns_in_force" in (metrics := daemon.request("GET", "/metrics")[1])
     assert any(line.startswith("gpuslice_gpu_memory_turns_in_force{") and line.endswith(" 1") for line in metrics.splitlines())
-    assert "away, waits, about" in daemon.cli("list").stdout and "waits for room, about" in daemon.cli("show", waits["name"]).stdout
+    assert "needs room, about" in daemon.cli("list").stdout and "needs room: it waits" in daemon.cli("show", waits["name"]).stdout
+    assert re.search(r" turns +[ab] +(active|needs room|coming|leaving|away)\b", daemon.cli("scheduler").stdout)
     assert "of memory 20 s" in (text := daemon.cli("scheduler").stdout) and " turns " in text
     daemon.cli("scheduler", "--anti-thrash", "off", "--quantum", "auto")
     shown = scheduler(daemon)

@@ -191,7 +191,7 @@ def test_a_session_of_which_some_stays_is_partly_away(big, open_top, start):
     top = open_top(big, width=160)
     top.shows("lends")
     top.type("z")
-    top.shows(" partly ", row="lends")
+    top.shows("partly away", row="lends")
     top.key("Enter")
     top.shows("64MiB in host memory   32MiB stay (exported to other processes)")
     top.type("z")

@@ -186,7 +186,7 @@ static void draw_gpus(const struct top_view *view)
 
 /* --- The list -------------------------------------------------------------------------------------- */
 
-enum column { NAME, OWNER, STATE, GPU, BAR, USAGE, ACHIEVED, SHARE, WAIT, PROCESSES, COLUMNS };
+enum column { NAME, OWNER, STATUS, GPU, BAR, USAGE, ACHIEVED, SHARE, WAIT, PROCESSES, COLUMNS };
 
 /* In the order of the screen. When there is too little room, columns are left out, those with the highest `rank`
  * first. */
@@ -197,7 +197,7 @@ static const struct {
 } columns[COLUMNS] = {
     [NAME] = {"SESSION", 14, 0},
     [OWNER] = {"OWNER", 7, 7},
-    [STATE] = {"STATE", 9, 3},
+    [STATUS] = {"STATUS", 11, 3},
     [GPU] = {"GPU", 3, 6},
     [BAR] = {"MEMORY", BAR_CELLS, 5},
     [USAGE] = {"USED/LIMIT", 15, 1, .right = true},
@@ -274,15 +274,13 @@ static void draw_heads(int y, const struct layout *layout)
     attroff(A_BOLD);
 }
 
-static int state_pair(const char *state)
+static int status_pair(enum session_tone tone)
 {
-    if (strcmp(state, "turn") == 0 || strcmp(state, "guest") == 0)
-        return PAIR_GOOD;
-    if (strcmp(state, "waits") == 0 || strcmp(state, "queued") == 0 || strcmp(state, "suspended") == 0 ||
-        strcmp(state, "partly") == 0 || strcmp(state, "asleep") == 0 || strcmp(state, "leaving") == 0 ||
-        strcmp(state, "coming") == 0)
-        return PAIR_WARN;
-    return strcmp(state, "undrainable") == 0 || strcmp(state, "expired") == 0 ? PAIR_BAD : 0;
+    static const int pairs[] = {[SESSION_CALM] = 0,
+                                [SESSION_BUSY] = PAIR_GOOD,
+                                [SESSION_WAITS] = PAIR_WARN,
+                                [SESSION_BAD] = PAIR_BAD};
+    return pairs[tone];
 }
 
 static void draw_compute(int y, const struct layout *layout, const struct top_row *row)
@@ -315,9 +313,9 @@ static void draw_row(const struct top_view *view, int y, const struct layout *la
         put_cell(y, layout, NAME, row->name);
     }
     put_cell(y, layout, OWNER, row->owner);
-    attron(colour(view, state_pair(row->state)));
-    put_cell(y, layout, STATE, row->state);
-    attroff(colour(view, state_pair(row->state)));
+    attron(colour(view, status_pair(row->tone)));
+    put_cell(y, layout, STATUS, row->status);
+    attroff(colour(view, status_pair(row->tone)));
     put_cell(y, layout, GPU, row->gpus);
     put_cell(y, layout, USAGE, usage_text(row->used, row->limit, text));
     draw_compute(y, layout, row);
@@ -431,7 +429,7 @@ static void draw_detail(const struct top_view *view)
     put_text(y, 2, COLS - 4, text);
     attroff(A_BOLD);
     snprintf(text, sizeof(text), "%s   owner %s   %s%s   priority %s   compute %s", row->id, row->owner,
-             session_text(row->session, "state"),
+             row->status,
              json_is_true(json_object_get(row->session, "declared")) ? ", declared" : "",
              session_text(row->session, "priority"), row->share);
     put_text(y + 1, 1, COLS - 2, text);
@@ -452,7 +450,7 @@ static void draw_help(void)
         "up down PgUp PgDn Home End   choose a session",
         "Enter                        show more of it",
         "s                            sort by memory, compute, waiting, name in turn",
-        "/                            filter by name, ID, owner, state or command",
+        "/                            filter by name, ID, owner, status or command",
         "l                            change its limits, by options of 'gpuslice set'",
         "r                            release it (asks first)",
         "z                            its memory leaves the card, or comes back",

@@ -61,37 +61,6 @@ static void label_gpu(const json_t *gpu, char *text, size_t bytes)
         snprintf(text, bytes, "%d", (int)json_integer_value(index));
 }
 
-static const char *state_of_away(const json_t *session)
-{
-    const char *by = session_text(session, "suspended_by");
-    if (json_is_true(json_object_get(session, "waits_for_room")))
-        return "waits";
-    if (session_is_partly_away(session))
-        return "partly"; /* the column has room for no more */
-    return strcmp(by, "idle") == 0 ? "asleep" : strcmp(by, "need") == 0 ? "away" : "suspended";
-}
-
-static const char *state_of(const json_t *session)
-{
-    const char *state = session_text(session, "state"), *lease = session_text(session, "lease");
-    const char *residency = session_text(session, "residency");
-    if (strcmp(state, "active") != 0)
-        return state;
-    if (session_is_away(session))
-        return state_of_away(session);
-    if (strcmp(residency, "leaving") == 0 || strcmp(residency, "coming") == 0)
-        return residency;
-    if (json_is_true(json_object_get(session, "undrainable")))
-        return "undrainable";
-    if (json_is_true(json_object_get(session, "waiting")))
-        return "waits";
-    if (strcmp(lease, "exclusive") == 0)
-        return "turn";
-    if (strcmp(lease, "guest") == 0 || strcmp(lease, "loose") == 0)
-        return lease;
-    return json_array_size(json_object_get(session, "processes")) ? "active" : "idle";
-}
-
 static void fill_gpus(struct top_row *row)
 {
     const json_t *gpu;
@@ -133,7 +102,8 @@ static void fill_row(struct top_row *row, const json_t *session)
     row->session = session;
     row->name = session_text(session, "name");
     row->owner = owner_of(session);
-    row->state = state_of(session);
+    row->status = session_text(session, "status");
+    row->tone = session_tone(session);
     session_share(session, row->share);
     row->processes = (unsigned)json_array_size(json_object_get(session, "processes"));
     row->waiting = seconds > 0.1 && waited > row->waited ? (waited - row->waited) / seconds : 0;
@@ -261,7 +231,7 @@ static bool contains_word(const struct top_row *row, const char *word)
     const json_t *process;
     size_t i;
     if (strcasestr(row->name, word) || strstr(row->id, word) || strcasestr(row->owner, word) ||
-        strcasestr(row->state, word))
+        strcasestr(row->status, word))
         return true;
     json_array_foreach(json_object_get(row->session, "processes"), i, process)
     {

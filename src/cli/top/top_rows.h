@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "cli/top/top_bars.h"
+#include "client/session_fields.h"
 
 enum top_order { TOP_BY_MEMORY, TOP_BY_COMPUTE, TOP_BY_WAIT, TOP_BY_NAME, TOP_ORDERS };
 
@@ -17,7 +18,8 @@ enum top_order { TOP_BY_MEMORY, TOP_BY_COMPUTE, TOP_BY_WAIT, TOP_BY_NAME, TOP_OR
 struct top_row {
     char id[TOP_ID_TEXT];
     const json_t *session; /* in the latest answer */
-    const char *name, *owner, *state;
+    const char *name, *owner, *status;
+    enum session_tone tone;
     char gpus[24], share[UNITS_SHARE_TEXT];
     uint64_t used, limit;
     double achieved;      /* part of a GPU's time; -1: not measured */

@@ -24,7 +24,7 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { ID, NAME, POD, OWNER, STATE, GPU, BAR, USAGE, COMPUTE, ACHIEVED, SPEED, PRIORITY, PROCESSES, COLUMNS };
+enum { ID, NAME, POD, OWNER, STATUS, GPU, BAR, USAGE, COMPUTE, ACHIEVED, SPEED, PRIORITY, PROCESSES, COLUMNS };
 
 #define WATCH_SECONDS 2
 
@@ -33,7 +33,7 @@ static const struct table_column columns[] = {
     [NAME] = {"NAME", .shrink = true},
     [POD] = {"POD", .shrink = true},
     [OWNER] = {"OWNER"},
-    [STATE] = {"STATE"},
+    [STATUS] = {"STATUS"},
     [GPU] = {"GPU", .right = true},
     [BAR] = {"MEMORY"},
     [USAGE] = {"USED / LIMIT", .right = true},
@@ -49,28 +49,13 @@ static const struct table_column columns[] = {
 static void fill_session(struct table_cell *row, const json_t *session)
 {
     const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
-    const char *state = session_text(session, "state"), *residency = session_residency(session);
-    bool is_active = strcmp(state, "active") == 0;
-    bool is_declared = json_is_true(json_object_get(session, "declared"));
-    char share[UNITS_SHARE_TEXT], wait[CELLS_WAIT_TEXT];
-    bool waits_for_room = strcmp(session_text(session, "waits_for"), "room") == 0;
-    cells_wait(session, wait);
+    char share[UNITS_SHARE_TEXT];
     table_cell_print(&row[ID], TABLE_PLAIN, "%s", id);
     table_cell_print(&row[NAME], TABLE_PLAIN, "%s", strcmp(name, id) == 0 ? "-" : name);
     if (*session_text(session, "pod"))
         table_cell_print(&row[POD], TABLE_PLAIN, "%s/%s", session_text(session, "namespace"),
                          session_text(session, "pod"));
-    if (strcmp(state, "queued") == 0)
-        table_cell_print(&row[STATE], TABLE_YELLOW, "queued (%llu)%s",
-                         (unsigned long long)session_number(session, "queue_position"), wait);
-    else if (is_active && strcmp(residency, "resident") != 0 && *residency)
-        table_cell_print(&row[STATE], TABLE_YELLOW, "%s%s%s", residency, waits_for_room ? ", waits" : "",
-                         wait);
-    else if (is_active && waits_for_room)
-        table_cell_print(&row[STATE], TABLE_YELLOW, "waits for room%s", wait);
-    else
-        table_cell_print(&row[STATE], is_active ? TABLE_PLAIN : TABLE_YELLOW, "%s",
-                         is_active && is_declared ? "declared" : state);
+    cells_status(&row[STATUS], session);
     cells_owner(&row[OWNER], session);
     table_cell_print(&row[PRIORITY], TABLE_PLAIN, "%s", session_text(session, "priority"));
     session_share(session, share);

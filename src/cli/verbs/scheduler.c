@@ -40,18 +40,28 @@ static const struct table_column columns[] = {
     {NULL},
 };
 
+/* While memory takes turns on a GPU without shares, no lease says who has the turn: where its memory is does. */
+static void fill_lease(struct table_cell *cell, const json_t *gpu, const json_t *session)
+{
+    const char *lease = session_text(session, "lease");
+    bool memory_alone = strcmp(session_text(gpu, "mode"), "turns") == 0 && strcmp(lease, "free") == 0;
+    if (json_is_true(json_object_get(session, "undrainable")))
+        table_cell_print(cell, TABLE_RED, "undrainable");
+    else if (json_is_true(json_object_get(session, "waiting")))
+        table_cell_print(cell, TABLE_PLAIN, "waits");
+    else if (memory_alone)
+        cells_status(cell, session);
+    else
+        table_cell_print(cell, TABLE_PLAIN, "%s", lease);
+}
+
 static void add_session(struct table *table, const json_t *gpu, const json_t *session)
 {
-    bool waits = json_is_true(json_object_get(session, "waiting"));
-    bool is_undrainable = json_is_true(json_object_get(session, "undrainable"));
     struct table_cell *row = table_add_row(table);
     cells_gpu(&row[GPU], gpu);
     table_cell_print(&row[MODE], TABLE_PLAIN, "%s", session_text(gpu, "mode"));
     table_cell_print(&row[SESSION], TABLE_PLAIN, "%s", session_text(session, "name"));
-    table_cell_print(&row[LEASE], is_undrainable ? TABLE_RED : TABLE_PLAIN, "%s",
-                     is_undrainable ? "undrainable"
-                     : waits        ? "waits"
-                                    : session_text(session, "lease"));
+    fill_lease(&row[LEASE], gpu, session);
     cells_achieved(&row[ACHIEVED], session, session);
     cells_speed(&row[SPEED], session);
     cells_gpu_time(&row[USED], session, "gpu_seconds");

@@ -85,20 +85,13 @@ static void print_residency(const json_t *session, bool colour)
 {
     char text[SESSION_STAYS_TEXT], here[UNITS_BYTES_TEXT], away[UNITS_BYTES_TEXT], stays[UNITS_BYTES_TEXT],
         host[UNITS_BYTES_TEXT];
-    const char *by = session_text(session, "suspended_by"), *failure = session_text(session, "move_failure");
-    bool waits = json_is_true(json_object_get(session, "waits_for_room")),
-         moves = json_is_object(json_object_get(session, "move"));
-    char wait[CELLS_WAIT_TEXT];
-    cells_wait(session, wait);
+    const char *failure = session_text(session, "move_failure");
     if (strcmp(session_text(session, "oversubscribe"), "none") == 0) {
-        if (waits)
-            print_fact("Memory", "one of its programs waits for room on the card", colour);
         print_staying(session, colour);
         return;
     }
-    snprintf(text, sizeof(text), "%s%s%s%s%s; %s on the card, %s away, %s cannot move; %s of host memory",
-             session_residency(session), *by ? ", by " : "", by, waits ? ", waits for room" : "",
-             waits || moves ? wait : "", units_format_bytes(session_number(session, "movable_bytes"), here),
+    snprintf(text, sizeof(text), "%s on the card, %s away, %s cannot move; %s of host memory",
+             units_format_bytes(session_number(session, "movable_bytes"), here),
              units_format_bytes(session_number(session, "evicted_bytes"), away),
              units_format_bytes(session_number(session, "unmovable_bytes"), stays),
              units_format_bytes(session_number(session, "host_memory_bytes"), host));
@@ -140,6 +133,16 @@ static void print_queued(const json_t *session, bool colour)
     }
 }
 
+/* The word that `list` has, and what it means. */
+static void print_status(const json_t *session, bool colour)
+{
+    char text[256], wait[CELLS_WAIT_TEXT];
+    snprintf(text, sizeof(text), "%s: %s%s%s", session_text(session, "status"),
+             session_text(session, "status_text"), cells_wait(session, wait),
+             json_is_true(json_object_get(session, "declared")) ? "; declared in sessions.conf" : "");
+    print_fact("Status", text, colour);
+}
+
 static void print_facts(const json_t *session, bool colour)
 {
     char text[128], time[SESSION_TIME_TEXT];
@@ -151,9 +154,7 @@ static void print_facts(const json_t *session, bool colour)
     print_fact("Session", id, colour);
     if (strcmp(id, name) != 0)
         print_fact("Name", name, colour);
-    snprintf(text, sizeof(text), "%s%s", session_text(session, "state"),
-             json_is_true(json_object_get(session, "declared")) ? ", declared in sessions.conf" : "");
-    print_fact("State", text, colour);
+    print_status(session, colour);
     if (strcmp(session_text(session, "state"), "queued") == 0)
         print_queued(session, colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
