@@ -21,7 +21,6 @@ function table(heads, rows, empty) {
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", { textContent: cell }))))));
 }
 
-const WHERE = { resident: "on the card", leaving: "leaving the card", away: "in host memory", partly_away: "in host memory, in part", coming: "coming back to the card" };
 const isAway = (session) => ["away", "partly_away", "leaving"].includes(session.residency);
 const stays = (session) => session.stays.map(({ bytes: size, text }) => `${bytes(size)} ${text}`).join(", ");
 const canLeave = (session) => !!session.oversubscribe && session.oversubscribe !== "none";
@@ -59,14 +58,14 @@ export function fillDetail(session, ownerName) {
   setText(find("detail-title"), session.name);
   renewChildren(find("detail-body"), [
     facts([
-      ["ID", session.session_id], ["Owner", ownerName(session)], ["State", session.declared ? "declared in sessions.conf" : session.state],
+      ["ID", session.session_id], ["Owner", ownerName(session)], ["Status", `${session.status}: ${session.status_text}${session.declared ? "; declared in sessions.conf" : ""}`],
       ["Compute", share(session)], ["Priority", session.priority], ["Lease", session.waiting ? "waits" : session.lease],
       ["Threads waited", seconds(session.gate_wait_seconds)],
       ...(session.gate_waits && session.gate_waits.count ? [["Half of the waits, at most", milliseconds(session.gate_waits.p50_seconds)],
         ["99 of 100 waits, at most", milliseconds(session.gate_waits.p99_seconds)]] : []),
       ["Overruns", String(session.overruns)],
       ...(canLeave(session) ? [
-        ["Its memory is", WHERE[session.residency] || session.residency], ["In host memory", bytes(session.evicted_bytes)],
+        ["In host memory", bytes(session.evicted_bytes)],
         ["Cannot move", stays(session) || bytes(session.unmovable_bytes)],
         ["Leaves when idle", session.idle_suspend_seconds ? `after ${seconds(session.idle_suspend_seconds)}` : "never"],
       ] : []),

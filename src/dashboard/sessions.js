@@ -16,7 +16,7 @@ const isFree = (session) => session.lease === "free" || (session.lease === "none
 let busy = new Map(); // by ID
 const compute = (session) => isFree(session) ? busy.get(session.session_id) || 0 : Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
 const KEYS = {
-  name: (session) => session.name.toLowerCase(), owner: ownerName, state: (session) => session.state, memory: (session) => session.used_bytes,
+  name: (session) => session.name.toLowerCase(), owner: ownerName, status: (session) => session.status, memory: (session) => session.used_bytes,
   compute, wait: (session) => session.gate_wait_seconds, processes: (session) => session.processes.length,
 };
 
@@ -36,7 +36,7 @@ function setMeter(part, ratio, text) {
 function makeRow(session) {
   const parts = {
     swatch: element("i", { className: "swatch" }), title: element("span"), id: element("span", { className: "id" }),
-    owner: element("span"), state: element("span", { className: "badge" }), gpu: element("span"),
+    owner: element("span"), status: element("span", { className: "badge" }), gpu: element("span"),
     memory: meter("what it holds of what it may hold"), compute: meter("its part of the GPU's time in the last ten seconds"),
     wait: element("span"), processes: element("span"),
     min: element("b", { className: "mark" }), away: element("i", { className: "away" }),
@@ -56,42 +56,28 @@ function makeRow(session) {
     made.dataset.label = label;
     return made;
   };
-  const row = element("tr", {}, cell("Session", "", name), cell("Owner", "owner", parts.owner), cell("State", "", parts.state), cell("GPU", "", parts.gpu),
+  const row = element("tr", {}, cell("Session", "", name), cell("Owner", "owner", parts.owner), cell("Status", "", parts.status), cell("GPU", "", parts.gpu),
     cell("Memory", "", parts.memory.root), cell("Compute, 10 s", "", parts.compute.root), cell("Waited", "number", parts.wait),
     cell("Processes", "number", parts.processes), cell("", "", element("div", { className: "actions" }, parts.suspend, parts.change, parts.release)));
   row.dataset.session = session.session_id;
   return { row, parts, session };
 }
 
-function stateOf(session) {
-  if (session.residency === "leaving" || session.residency === "coming") {
-    const part = session.move?.total_bytes ? ` ${percent(session.move.done_bytes / session.move.total_bytes)}` : "";
-    return [(session.residency === "leaving" ? "leaving" : "coming back") + part, "waits"];
-  }
-  if (session.residency === "away" || session.residency === "partly_away") {
-    const by = { idle: "asleep", need: "away" };
-    if (session.residency === "partly_away" && !session.waits_for_room) return ["partly away", "waits"];
-    return [session.waits_for_room ? "waits for room" : by[session.suspended_by] || "suspended", "waits"];
-  }
-  if (session.state !== "active") return [session.state === "queued" ? `queued, ${session.queue_position}.` : session.state, "waits"];
-  if (session.undrainable) return ["undrainable", "bad"];
-  if (session.waiting) return ["waits", "waits"];
-  if (session.lease === "exclusive") return ["has the turn", "turn"];
-  if (session.lease === "guest") return [session.compute_progress_ratio === null ? "guest" : `guest, ${percent(Math.min(1, session.compute_progress_ratio))}`, "turn"];
-  if (session.lease === "loose") return ["loose", "waits"];
-  return [session.declared ? "declared" : session.processes.length ? "active" : "idle", ""];
+// The daemon's word, with what is known beside it: a place in the queue, how far a move is.
+function statusOf(session) {
+  if (session.queue_position) return `${session.status}, ${session.queue_position}.`;
+  return session.move?.total_bytes ? `${session.status} ${percent(session.move.done_bytes / session.move.total_bytes)}` : session.status;
 }
 
 function fillRow({ row, parts, session }) {
   const used = session.used_bytes;
   const max = session.vram_limit_bytes;
-  const [state, look] = stateOf(session);
   setText(parts.title, session.name);
   setText(parts.id, session.name === session.session_id ? "" : session.session_id);
   setText(parts.owner, ownerName(session));
-  setText(parts.state, state);
-  parts.state.className = `badge ${look}`;
-  parts.state.title = session.lease === "guest" ? "runs beside others; its speed as part of that alone" : "";
+  setText(parts.status, statusOf(session));
+  parts.status.className = `badge ${session.status_tone}`;
+  parts.status.title = session.status_text;
   setText(parts.gpu, session.gpus.map(gpuLabel).join(", ") || "–");
   const ratio = max ? used / max : 0;
   parts.memory.root.className = `meter ${ratio >= 0.95 ? "full" : ratio >= 0.8 ? "high" : ""}`;
@@ -117,7 +103,7 @@ function chosen() {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const key = KEYS[sortBy];
   const found = sessions.filter((session) => {
-    const text = `${session.name} ${session.session_id} ${ownerName(session)} ${session.state} ${session.priority} ${session.processes.map((process) => `${process.command} ${process.pid}`).join(" ")}`.toLowerCase();
+    const text = `${session.name} ${session.session_id} ${ownerName(session)} ${session.status} ${session.priority} ${session.processes.map((process) => `${process.command} ${process.pid}`).join(" ")}`.toLowerCase();
     return words.every((word) => text.includes(word));
   });
   const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
@@ -181,7 +167,7 @@ export const find = (id) => sessions.find((session) => session.session_id === id
 export function start() {
   for (const button of document.querySelectorAll("th [data-sort]"))
     button.addEventListener("click", () => {
-      isDown = sortBy === button.dataset.sort ? !isDown : !["name", "owner", "state"].includes(button.dataset.sort);
+      isDown = sortBy === button.dataset.sort ? !isDown : !["name", "owner", "status"].includes(button.dataset.sort);
       sortBy = button.dataset.sort;
       draw();
     });
