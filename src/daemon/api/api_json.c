@@ -335,18 +335,21 @@ json_t *api_gpu_head_json(const struct daemon *daemon, const struct gpu *gpu)
     for (const struct session *session = daemon->sessions; session; session = session->next)
         for (unsigned i = 0; i < session->gpu_count; i++)
             sessions += session->gpus[i].gpu == (int)at;
-    return json_pack("{s:i,s:o,s:s,s:o,s:s?,s:s?,s:s?,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o}",
-                     "index", (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text,
-                     "name", text_json(gpu->name), "driver_version",
-                     *daemon->driver_version ? daemon->driver_version : NULL, "compute_capability",
-                     *gpu->compute_capability ? gpu->compute_capability : NULL, "pci_address",
-                     *gpu->pci_address ? gpu->pci_address : NULL, "simulated", daemon->options.simulated,
-                     "healthy", gpu->healthy, "total_bytes", bytes_json(gpu->total_bytes), "used_bytes",
-                     bytes_json(gpu->used_bytes), "free_bytes", bytes_json(gpu->free_bytes), "kept_bytes",
-                     bytes_json(gpu->kept_bytes), "reserved_bytes", bytes_json(reserved), "unreserved_bytes",
-                     bytes_json(admission_unreserved(gpu->total_bytes, reserved, others)), "uncovered_bytes",
-                     bytes_json(others), "busy_ratio", busy_json(gpu->busy_percent), "context_bytes",
-                     bytes_json(gpu->context_bytes), "sessions", (int)sessions, "traits", traits_json(gpu));
+    return json_pack(
+        "{s:i,s:o,s:s,s:o,s:s?,s:s?,s:s?,s:b,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o}",
+        "index", (int)gpu->index, "mig_index", mig_index_json(gpu), "uuid", gpu->uuid_text, "name",
+        text_json(gpu->name), "driver_version", *daemon->driver_version ? daemon->driver_version : NULL,
+        "compute_capability", *gpu->compute_capability ? gpu->compute_capability : NULL, "pci_address",
+        *gpu->pci_address ? gpu->pci_address : NULL, "simulated", daemon->options.simulated, "healthy",
+        gpu->healthy, "total_bytes", bytes_json(gpu->total_bytes), "used_bytes", bytes_json(gpu->used_bytes),
+        "free_bytes", bytes_json(gpu->free_bytes), "kept_bytes", bytes_json(gpu->kept_bytes),
+        "reserved_bytes", bytes_json(reserved), "unreserved_bytes",
+        bytes_json(admission_unreserved(gpu->total_bytes, reserved, others)), "uncovered_bytes",
+        bytes_json(others), "busy_ratio", busy_json(gpu->busy_percent), "context_bytes",
+        bytes_json(gpu->context_bytes), "sessions", (int)sessions, "traits", traits_json(gpu),
+        "temperature_celsius",
+        gpu->heat.celsius == GPU_HEAT_UNKNOWN ? json_null() : json_integer(gpu->heat.celsius), "power_watts",
+        gpu->heat.milliwatts == GPU_HEAT_UNKNOWN ? json_null() : json_real(gpu->heat.milliwatts / 1000.0));
 }
 
 json_t *api_gpu_process_json(struct daemon *daemon, const struct nvml_process *shown, uid_t viewer)

@@ -215,6 +215,18 @@ static uint64_t gpu_busy_nano(const struct subject *subject)
     return percent < 0 ? METRIC_UNKNOWN : (uint64_t)percent * (NANO / 100);
 }
 
+static uint64_t gpu_celsius(const struct subject *subject)
+{
+    int celsius = subject->daemon->gpus[subject->gpu].heat.celsius;
+    return celsius < 0 ? METRIC_UNKNOWN : (uint64_t)celsius;
+}
+
+static uint64_t gpu_power_nano(const struct subject *subject)
+{
+    int milliwatts = subject->daemon->gpus[subject->gpu].heat.milliwatts;
+    return milliwatts < 0 ? METRIC_UNKNOWN : (uint64_t)milliwatts * (NANO / 1000);
+}
+
 static uint64_t gpu_uncovered_bytes(const struct subject *subject)
 {
     return promises_outside_bytes(subject->daemon, subject->gpu);

@@ -19,6 +19,12 @@ struct gpu_figures {
     bool is_hosts;
 };
 
+/* How warm the whole card is, and what it draws. */
+#define GPU_HEAT_UNKNOWN (-1) /* NVML does not say, as for a MIG instance */
+struct gpu_heat {
+    int celsius, milliwatts;
+};
+
 /* Written by sampler.c, except for what context_probe.c and context_cost.c find. */
 struct gpu {
     unsigned index;              /* of the card, as NVML counts */
@@ -38,6 +44,7 @@ struct gpu {
     bool knows_traits;          /* context_probe.c has looked, or an earlier daemon's has */
     struct gpu_figures figures; /* what the figures above follow from */
     int busy_percent;       /* how much of its time, by NVML; -1: NVML does not say, or it is not healthy */
+    struct gpu_heat heat;   /* by NVML, as old as busy_percent */
     uint64_t context_bytes; /* context_cost.c; 0: not measured yet */
     struct nvml_process *processes; /* that use it, in sessions and outside; not healthy: that used it last */
     unsigned process_count;

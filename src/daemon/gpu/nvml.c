@@ -21,6 +21,7 @@ typedef nvmlReturn_t (*nvml_processes_call)(nvmlDevice_t, unsigned *, void *);
 struct nvml_load {
     uint64_t asked_usec; /* by the wall clock, which NVML stamps its figures with */
     int busy_percent;
+    struct gpu_heat heat;
     nvmlProcessUtilizationSample_t *processes;
     unsigned process_count;
     bool is_known;
@@ -44,6 +45,8 @@ struct nvml {
     nvmlReturn_t (*memory_v2)(nvmlDevice_t, nvmlMemory_v2_t *); /* NULL in drivers before 510 */
     nvmlReturn_t (*compute_capability)(nvmlDevice_t, int *major, int *minor);
     nvmlReturn_t (*utilisation)(nvmlDevice_t, nvmlUtilization_t *);
+    nvmlReturn_t (*temperature)(nvmlDevice_t, unsigned sensor, unsigned *celsius);
+    nvmlReturn_t (*power)(nvmlDevice_t, unsigned *milliwatts);
     nvmlReturn_t (*process_utilisation)(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *,
                                         unsigned long long);
     nvml_processes_call processes;
@@ -108,6 +111,8 @@ int nvml_load(struct nvml **nvml_out, const char *library, struct error *error)
         {"nvmlDeviceGetCudaComputeCapability", &nvml->compute_capability},
         {"nvmlDeviceGetUtilizationRates", &nvml->utilisation},
         {"nvmlDeviceGetProcessUtilization", &nvml->process_utilisation},
+        {"nvmlDeviceGetTemperature", &nvml->temperature},
+        {"nvmlDeviceGetPowerUsage", &nvml->power},
     };
     for (size_t i = 0; i < sizeof(optional) / sizeof(optional[0]); i++) {
         void *symbol = dlsym(handle, optional[i].name);
@@ -309,6 +314,19 @@ static uint64_t wall_clock_usec(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+/* Both figures are of the whole card, so a MIG instance has none. */
+static struct gpu_heat read_heat(const struct nvml *nvml, nvmlDevice_t device)
+{
+    enum { SENSOR_OF_GPU = 0 }; /* NVML_TEMPERATURE_GPU; NVML has no other */
+    struct gpu_heat heat = {.celsius = GPU_HEAT_UNKNOWN, .milliwatts = GPU_HEAT_UNKNOWN};
+    unsigned value;
+    if (nvml->temperature && nvml->temperature(device, SENSOR_OF_GPU, &value) == NVML_SUCCESS)
+        heat.celsius = (int)value;
+    if (nvml->power && nvml->power(device, &value) == NVML_SUCCESS)
+        heat.milliwatts = (int)value;
+    return heat;
+}
+
 /* Ask again how busy the GPU and its processes are, unless that was done a moment ago. */
 static void refresh_load(struct nvml *nvml, nvmlDevice_t device, struct nvml_load *load)
 {
@@ -319,6 +337,7 @@ static void refresh_load(struct nvml *nvml, nvmlDevice_t device, struct nvml_loa
     load->asked_usec = now;
     load->busy_percent =
         nvml->utilisation && nvml->utilisation(device, &rates) == NVML_SUCCESS ? (int)rates.gpu : -1;
+    load->heat = read_heat(nvml, device);
     free(load->processes);
     load->processes = NULL;
     load->process_count = 0;
@@ -367,6 +386,7 @@ static void sample_cards(struct nvml *nvml, struct nvml_job *job)
             continue;
         refresh_load(nvml, nvml->devices[i], &nvml->loads[i]);
         sample->busy_percent = nvml->loads[i].busy_percent;
+        sample->heat = nvml->loads[i].heat;
         sample->no_processes = "it has no list of processes";
         if (nvml->processes)
             sample_processes(nvml, nvml->devices[i], sample);

@@ -20,7 +20,8 @@ struct gpu_sampler;
 struct nvml_sample {
     bool ok;
     struct gpu_figures memory;
-    int busy_percent;               /* how much of its time; -1 where the driver does not say */
+    int busy_percent; /* how much of its time; -1 where the driver does not say */
+    struct gpu_heat heat;
     struct nvml_process *processes; /* owned by the job */
     unsigned process_count;
     const char *no_processes; /* why the processes are not known, in a few words; NULL: they are known */

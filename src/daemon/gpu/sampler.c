@@ -90,6 +90,7 @@ static void answer(struct waiters *list)
 static void forget_busy(struct gpu *gpu)
 {
     gpu->busy_percent = -1;
+    gpu->heat = (struct gpu_heat){GPU_HEAT_UNKNOWN, GPU_HEAT_UNKNOWN};
     for (unsigned i = 0; i < gpu->process_count; i++)
         gpu->processes[i].busy_percent = -1;
 }
@@ -133,6 +134,7 @@ static void take_sample(struct daemon *daemon, struct gpu *gpu, struct nvml_samp
         return;
     gpu_take_figures(gpu, &sample->memory);
     gpu->busy_percent = sample->busy_percent;
+    gpu->heat = sample->heat;
     gpu->no_processes = sample->no_processes;
     see_silence(gpu, sample);
     free(gpu->processes);

@@ -274,10 +274,13 @@ static void how_busy_an_unhealthy_card_is_is_not_known(void **state)
     start();
     const struct gpu *gpu = &daemon_state.gpus[0];
     assert_int_equal(gpu->busy_percent, 90);
+    assert_int_equal(gpu->heat.celsius, 61);
+    assert_int_equal(gpu->heat.milliwatts, GPU_HEAT_UNKNOWN); /* NVML does not say */
     assert_int_equal(gpu->processes[0].busy_percent, 90);
     LEAD(led->memory_result = NVML_ERROR_GPU_IS_LOST);
     refresh();
     assert_int_equal(gpu->busy_percent, -1);
+    assert_int_equal(gpu->heat.celsius, GPU_HEAT_UNKNOWN);
     assert_int_equal(gpu->processes[0].busy_percent, -1);
     assert_int_equal(gpu->processes[0].used_bytes, 7); /* the last that was known */
     LEAD(led->memory_result = NVML_SUCCESS);
