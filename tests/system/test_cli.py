@@ -184,7 +184,8 @@ def test_gpus_is_a_table_of_the_cards(make_daemon, make_gpu):
     cards = json.loads(daemon.cli("gpus", "--json").stdout)
     assert [card["reserved_bytes"] for card in cards] == [0, 256 * MIB]
     rows = daemon.cli("gpus").stdout.splitlines()
-    assert rows[0].split() == "GPU UUID NAME MEMORY USED / TOTAL DRIVER OUTSIDE RESERVED SESS".split()
+    assert rows[0].split() == "GPU UUID NAME MEMORY USED / TOTAL BUSY TEMP POWER DRIVER OUTSIDE RESERVED SESS".split()
+    assert f"  0%   {cards[0]['temperature_celsius']}C    {cards[0]['power_watts']:.0f}W  " in rows[1]
     assert rows[1].split()[:2] == ["0", cards[0]["uuid"][:12]] and rows[1].split()[-2:] == ["0B", "0"]
     assert rows[2].split()[:2] == ["1", cards[1]["uuid"][:12]] and rows[2].split()[-2:] == ["256MiB", "1"]
 

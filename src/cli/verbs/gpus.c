@@ -13,22 +13,34 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-enum { GPU, UUID, NAME, BAR, USAGE, KEPT, UNCOVERED, RESERVED, SESSIONS };
+enum { GPU, UUID, NAME, BAR, USAGE, BUSY, CELSIUS, WATTS, KEPT, UNCOVERED, RESERVED, SESSIONS };
 
 static const struct table_column columns[] = {
     [GPU] = {"GPU", .right = true},
-    [UUID] = {"UUID"},
+    [UUID] = {"UUID", .yields = 2},
     [NAME] = {"NAME", .shrink = true},
-    [BAR] = {"MEMORY"},
+    [BAR] = {"MEMORY", .yields = 4},
     [USAGE] = {"USED / TOTAL", .right = true},
-    [KEPT] = {"DRIVER", .right = true},
-    [UNCOVERED] = {"OUTSIDE", .right = true},
+    [BUSY] = {"BUSY", .right = true},
+    [CELSIUS] = {"TEMP", .right = true},
+    [WATTS] = {"POWER", .right = true},
+    [KEPT] = {"DRIVER", .right = true, .yields = 3},
+    [UNCOVERED] = {"OUTSIDE", .right = true, .yields = 1},
     [RESERVED] = {"RESERVED", .right = true},
     [SESSIONS] = {"SESS", .right = true},
     {NULL},
 };
 
 #define UUID_SHOWN 12 /* "GPU-" and eight digits: enough for --gpu */
+
+/* NVML's figure times `factor`, with its unit; "-" where NVML has none. */
+static void fill_figure(struct table_cell *cell, const json_t *figure, double factor, const char *unit)
+{
+    if (json_is_number(figure))
+        table_cell_print(cell, TABLE_PLAIN, "%.0f%s", factor * json_number_value(figure), unit);
+    else
+        table_cell_print(cell, TABLE_PLAIN, "-");
+}
 
 static void add_gpu(struct table *table, const json_t *gpu)
 {
@@ -43,6 +55,9 @@ static void add_gpu(struct table *table, const json_t *gpu)
     else
         table_cell_print(&row[NAME], TABLE_RED, "does not answer");
     cells_usage(&row[BAR], session_number(gpu, "used_bytes"), session_number(gpu, "total_bytes"));
+    fill_figure(&row[BUSY], json_object_get(gpu, "busy_ratio"), 100, "%");
+    fill_figure(&row[CELSIUS], json_object_get(gpu, "temperature_celsius"), 1, "C");
+    fill_figure(&row[WATTS], json_object_get(gpu, "power_watts"), 1, "W");
     table_cell_print(&row[KEPT], TABLE_PLAIN, "%s",
                      units_format_bytes(session_number(gpu, "kept_bytes"), kept));
     table_cell_print(&row[UNCOVERED], session_number(gpu, "uncovered_bytes") ? TABLE_YELLOW : TABLE_PLAIN,
@@ -132,7 +147,9 @@ static enum cli_status run_gpus(const struct cli_arguments *arguments)
 const struct cli_verb verb_gpus = {
     .name = "gpus",
     .summary = "list the GPUs, what is used of them and what sessions reserved",
-    .text = "TOTAL is the memory that programs can have, and DRIVER what the driver keeps beside it. "
+    .text = "TOTAL is the memory that programs can have, and DRIVER what the driver keeps beside it. BUSY is "
+            "the part "
+            "of the last second or so in which the GPU computed; it, TEMP and POWER are NVML's figures. "
             "RESERVED is the sum of what sessions were promised; USED is the memory of the card that any "
             "program holds; OUTSIDE is the part of it that processes outside of this daemon's sessions hold. "
             "Starts a daemon if none is running.",
