@@ -11,6 +11,7 @@
 #include "kube/dra/dra.h"
 #include "kube/kubelet.h"
 #include "kube/node/node.h"
+#include "kube/node/notes.h"
 #include "kube/node/tasks.h"
 #include "kube/slices/offered.h"
 #include "kube/slices/pods.h"
@@ -291,7 +292,7 @@ static int run(struct kubelet *kubelet, struct error *error)
     if ((result = asker_open(kubelet->loop, &kubelet->asker, error)) < 0)
         return result;
     if ((kubelet->options.slices && (result = slices_start(kubelet, error)) < 0) ||
-        (kubelet->options.dra && (result = dra_start(kubelet, error)) < 0))
+        (result = dra_start(kubelet, error)) < 0)
         return result;
     result = sd_event_loop(kubelet->loop);
     if (result == -EBUSY)
@@ -322,6 +323,7 @@ int main(int count, char **arguments)
     if (result == 0)
         result = run(&kubelet, &error);
     asker_close(kubelet.asker);
+    notes_stop(&kubelet);
     pods_stop(&kubelet);
     slices_stop(&kubelet);
     dra_stop(&kubelet);

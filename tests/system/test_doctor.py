@@ -356,11 +356,20 @@ def test_the_node_is_known(daemon, sockets, level, words):
     expect(findings(daemon, under=on_node(sockets))["kubernetes"], level, *words)
 
 
-def on_node(sockets):
+@root_only
+def test_what_the_plug_in_notes_is_told(daemon):
+    note = "GPU GPU-1 offers 3 of its 10 slices; one more does not fit"
+    found = findings(daemon, under=on_node(["device-plugins/gpuslice.io-gpu.sock"], note))
+    expect(found["kubernetes"], "warning", note, "events")
+
+
+def on_node(sockets, note=None):
     node = "/var/lib/kubelet"
     steps = ["mount -t tmpfs none /var/lib"]
     if sockets is not None:
         steps += [f"mkdir -p {node}/device-plugins {node}/plugins_registry", *[f"touch {node}/{name}" for name in sockets]]
+    if note:
+        steps += [f"mkdir -p {node}/plugins/gpu.gpuslice.io", f"echo '{note}' >{node}/plugins/gpu.gpuslice.io/notes"]
     under = ["unshare", "--mount", "--propagation", "private", "sh", "-c", " && ".join([*steps, "exec \"$@\""]), "sh"]
     if subprocess.run([*under, "true"], capture_output=True).returncode != 0:
         pytest.skip("no mount namespaces here")

@@ -108,6 +108,24 @@ def test_a_slice_that_the_kubelet_wiped_is_published_again(api, greeted):
     wait_for(api.slices, "the slice again")
 
 
+def test_claims_that_are_left_are_served_in_the_other_mode(machine, api, plugin, greeted):
+    """Their pods would be Terminating for ever."""
+    wait_for(api.slices, "the slice")
+    claim, later = (make_claim(api, result(gpu_names(machine)[0])) for _ in range(2))
+    prepare(greeted, claim)
+    notes = greeted.folder / "plugins" / DRIVER / "notes"
+    plugin.kill()
+    plugin.start("--mode", "device-plugin")
+    greet(greeted)
+    wait_for(lambda: api.slices() == [], "no GPU to be offered to claims")
+    assert "claims of the mode dra" in notes.read_text()
+    assert "--mode is device-plugin" in prepare(greeted, later)[later["uid"]]["error"]
+    assert unprepare(greeted, claim)[claim["uid"]]["error"] == ""
+    assert sessions(machine) == []
+    wait_for(lambda: not (greeted.folder / "plugins_registry" / REGISTRATION).exists(), "the driver to go")
+    wait_for(lambda: not notes.exists(), "the note to go")
+
+
 def test_strange_slices_of_the_driver_are_removed_and_others_stay(api, kubelet, plugin):
     path = "/apis/resource.k8s.io/v1/resourceslices/"
     for name, driver, node in (("old", DRIVER, NODE), ("elsewhere", DRIVER, "node-2"), ("others", "gpu.nvidia.com", NODE)):
@@ -136,8 +154,9 @@ def test_an_api_server_that_does_not_count_capacity_is_said_and_asked_again(api,
     api.lacks_gate = False
     with plugin.hurried():
         wait_for(lambda: api.slices()[0]["spec"]["devices"][0].get("allowMultipleAllocations"), "the slice as it is to be", deadline_s=40)
-    wait_for(lambda: "keeps the fields" in plugin.log_text(), "the news")
-    assert plugin.log_text().count("feature gate") == 1
+    wait_for(lambda: "it is over that the API server drops" in plugin.log_text(), "the news")
+    wait_for(lambda: [event["type"] for event in api.events] == ["Warning", "Normal"], "the events")
+    assert all("feature gate" in event["message"] for event in api.events)
 
 
 def watches(api):

@@ -39,6 +39,11 @@ def ids_of(said):
     return [device["ID"] for device in said["devices"]]
 
 
+def gpu_of(slice_id):
+    """UUID-HASH-slice-N"""
+    return slice_id.rsplit("-", 3)[0]
+
+
 def registered(kubelet):
     """What the kubelet was told: the registration and the slices."""
     devices = kubelet.event("devices")
@@ -57,7 +62,7 @@ def test_every_gpu_is_offered_as_ten_slices(machine, kubelet, plugin):
     assert said["request"]["resource_name"] == RESOURCE and said["request"]["version"] == "v1beta1"
     assert said["options"]["get_preferred_allocation_available"] is True
     uuids = [gpu["uuid"] for gpu in machine.request("GET", "/v1/gpus")[1]]
-    assert sorted(ids_of(devices)) == sorted(f"{uuid}-slice-{number}" for uuid in uuids for number in range(10))
+    assert sorted(gpu_of(one) + one[-8:] for one in ids_of(devices)) == sorted(f"{uuid}-slice-{number}" for uuid in uuids for number in range(10))
     assert {device["health"] for device in devices["devices"]} == {"Healthy"}
 
 
@@ -169,7 +174,7 @@ def test_a_containers_slices_are_one_session_with_their_memory_and_time(machine,
     ids = sorted(ids_of(devices))[:3]
     given = allocate(kubelet, *ids)
     (session,) = sessions(machine)
-    assert session["gpus"][0]["uuid"] + "-slice-0" == ids[0] and session["vram_limit_bytes"] == 300 * MIB
+    assert session["gpus"][0]["uuid"] == gpu_of(ids[0]) and ids[0].endswith("-slice-0") and session["vram_limit_bytes"] == 300 * MIB
     assert (session["compute_min_ratio"], session["compute_max_ratio"]) == (0.3, 1)
     assert given["envs"]["GPUSLICE_SESSION"] == session["session_id"]
     mounts = {mount["container_path"]: mount for mount in given["mounts"]}
@@ -203,7 +208,7 @@ def test_size_and_share_of_a_slice_can_be_set(machine, kubelet, make_plugin):
 
 def one_gpus(devices):
     """The slices of the first GPU."""
-    first = min(ids_of(devices)).partition("-slice-")[0]
+    first = gpu_of(min(ids_of(devices)))
     return sorted(one for one in ids_of(devices) if one.startswith(first))
 
 
@@ -225,7 +230,7 @@ def test_what_cannot_be_offered_is_said_with_its_reason(machine, kubelet, make_p
     api = ApiServer(tmp_path)
     plugin = make_plugin(machine, *api.options, "--node", "here", "--slice-memory", "300MiB").start()
     _, devices = registered(kubelet)
-    uuids = {one.partition("-slice-")[0] for one in ids_of(devices)}
+    uuids = {gpu_of(one) for one in ids_of(devices)}
     wait_for(lambda: len(api.events) == len(uuids), "an event for each GPU")
     for event in api.events:
         assert (event["type"], event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("Warning", "Node", "here")
@@ -236,7 +241,7 @@ def test_what_cannot_be_offered_is_said_with_its_reason(machine, kubelet, make_p
 
 def test_other_sessions_take_slices_away_and_give_them_back(machine, kubelet, plugin):
     _, devices = registered(kubelet)
-    uuid = one_gpus(devices)[0].partition("-slice-")[0]
+    uuid = gpu_of(one_gpus(devices)[0])
     taken = one_gpus(devices)[0]
     allocate(kubelet, taken)
     _, session = machine.request("POST", "/v1/sessions", {"memory_bytes": 150 * MIB, "gpus": [{"gpu": uuid}]})
@@ -246,7 +251,7 @@ def test_other_sessions_take_slices_away_and_give_them_back(machine, kubelet, pl
     machine.cli("release", session["session_id"])
     with plugin.hurried():
         assert len(one_gpus(kubelet.event("devices", deadline_s=40))) == 10
-    assert f"GPU {uuid} offers all of its 10 slices" in plugin.log_text()
+    wait_for(lambda: f"it is over that GPU {uuid} offers 8 of its 10 slices" in plugin.log_text(), "the news")
 
 
 def test_more_slices_beside_containers_with_larger_ones_fit(machine, kubelet, make_plugin):
@@ -269,7 +274,7 @@ def test_more_slices_beside_containers_with_larger_ones_fit(machine, kubelet, ma
 def test_a_refusal_has_no_percent_sign(machine, kubelet, plugin):
     """The kubelet takes the text for a format."""
     _, devices = registered(kubelet)
-    uuid = one_gpus(devices)[0].partition("-slice-")[0]
+    uuid = gpu_of(one_gpus(devices)[0])
     machine.request("POST", "/v1/sessions", {"compute": "95%..100%", "gpus": [{"gpu": uuid}]})
     said = kubelet.do("allocate", containers=[one_gpus(devices)[:1]])
     assert "10 percent of GPU" in said["error"] and "%" not in said["error"], said
@@ -503,6 +508,50 @@ def test_what_annotations_ask_for_in_vain_is_told_to_the_pod(machine, kubelet, m
     assert "gpu-ids has no effect" in event["message"] and "gpuslice.io/compute: " in event["message"]
     wait_for(lambda: sessions(machine)[0]["vram_limit_bytes"] == 32 * MIB, "the rest to count")
     assert "gpu-ids has no effect" in plugin.log_text()
+    api.stop()
+
+
+# --- Another mode, another name ----------------------------------------------------------------------------
+
+def test_containers_keep_their_sessions_when_the_resource_is_renamed(machine, kubelet, make_plugin, tmp_path):
+    """Its slices have IDs of their own, so the kubelet gives away nothing that a container has."""
+    plugin = make_plugin(machine).start()
+    _, devices = registered(kubelet)
+    before = set(ids_of(devices))
+    taken = one_gpus(devices)[:2]
+    allocate(kubelet, *taken)
+    kubelet.must("pods", pods=[pod("train-0", *taken)])
+    wait_for(lambda: [one["pod"] for one in sessions(machine)] == ["train-0"], "the pod's name")
+    plugin.kill()
+    kubelet.event("watch ended")
+    plugin.start("--resource", "example.com/slice")
+    _, devices = registered(kubelet)
+    assert not before & set(ids_of(devices)) and len(one_gpus(devices)) == 8, "two are still given under the former name"
+    for one in one_gpus(devices):
+        allocate(kubelet, one)
+    with plugin.hurried():
+        wait_for(lambda: "session" in plugin.log_text() or plugin.seconds_later > 200, "some minutes", deadline_s=60)
+    assert "train-0" in [one["pod"] for one in sessions(machine)]
+
+
+def test_sessions_of_slices_end_with_their_containers_in_the_other_mode(machine, kubelet, make_plugin, tmp_path):
+    api = ApiServer(tmp_path)
+    path = "/api/v1/namespaces/team/pods/train-0"
+    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Running"}})
+    plugin = make_plugin(machine, "--node", "here", *api.options).start()
+    _, devices = registered(kubelet)
+    (first, *_) = ids_of(devices)
+    allocate(kubelet, first)
+    kubelet.must("pods", pods=[pod("train-0", first)])
+    wait_for(lambda: [one["pod"] for one in sessions(machine)] == ["train-0"], "the pod's name")
+    plugin.kill()
+    plugin.start("--mode", "dra")
+    wait_for(lambda: "still have slices" in plugin.log_text(), "the note")
+    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Succeeded"}})
+    kubelet.must("pods", pods=[])
+    with plugin.hurried():
+        wait_for(lambda: sessions(machine) == [] and not list(plugin.cdi.iterdir()), "the session's end", deadline_s=60)
+        wait_for(lambda: "it is over that containers" in plugin.log_text(), "the note to go", deadline_s=60)
     api.stop()
 
 

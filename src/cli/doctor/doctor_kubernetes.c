@@ -36,9 +36,20 @@ static bool is_cdi_off(void)
     return doctor_run(words, DOCTOR_PLAIN, text, sizeof(text)) == 0 && strstr(text, "enable_cdi = false");
 }
 
+/* The first of the notes that gpuslice-kubelet has for whoever runs the node; "" if there is none. */
+static void read_note(const char *kubelet, char note[static 700])
+{
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof(path), "%s/plugins/gpu.gpuslice.io/notes", kubelet);
+    cleanup_file FILE *file = fopen(path, "re");
+    note[0] = '\0';
+    if (file && fgets(note, 700, file))
+        note[strcspn(note, "\n")] = '\0';
+}
+
 void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *finding)
 {
-    char kubelet[PATH_MAX], plugins[PATH_MAX + 32], registration[PATH_MAX + 64], rival[128];
+    char kubelet[PATH_MAX], plugins[PATH_MAX + 32], registration[PATH_MAX + 64], rival[128], note[700];
     snprintf(kubelet, sizeof(kubelet), "%s/var/lib/kubelet", doctor->root);
     snprintf(plugins, sizeof(plugins), "%s/device-plugins", kubelet);
     snprintf(registration, sizeof(registration), "%s/plugins_registry/gpu.gpuslice.io-reg.sock", kubelet);
@@ -52,6 +63,7 @@ void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *findi
     }
     bool is_driver = access(registration, F_OK) == 0, is_plugin = has_slices(plugins);
     find_rival(plugins, rival);
+    read_note(kubelet, note);
     if (rival[0] && (is_driver || is_plugin))
         doctor_say(finding, DOCTOR_WARNING, "remove it from this node",
                    "a Kubernetes node with the device plug-in at %s beside GPU Slice's: pods that ask for "
@@ -62,6 +74,9 @@ void doctor_kubernetes(const struct doctor *doctor, struct doctor_finding *findi
                    "set 'enable_cdi = true' in containerd's configuration (share/doc/gpuslice/kubernetes.md)",
                    "a Kubernetes node whose containerd ignores the CDI names of pods ('enable_cdi = false'): "
                    "pods with claims start without a GPU");
+    else if ((is_driver || is_plugin) && note[0])
+        doctor_say(finding, DOCTOR_WARNING, "see the node's events and share/doc/gpuslice/kubernetes.md",
+                   "a Kubernetes node; gpuslice-kubelet says: %s", note);
     else if (is_driver || is_plugin)
         doctor_say(finding, DOCTOR_OK, "", "a Kubernetes node; pods get sessions by %s%s%s",
                    is_driver ? "DRA" : "", is_driver && is_plugin ? " and " : "",

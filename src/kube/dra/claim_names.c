@@ -1,5 +1,6 @@
 #include "kube/dra/claim_names.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -56,4 +57,15 @@ void claim_names_forget(const struct kubelet *kubelet, const char *uid)
     char path[PATH_MAX];
     if (names_path(kubelet, uid, path, NULL) == 0)
         unlink(path);
+}
+
+bool claim_names_are_left(const struct kubelet *kubelet)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%.3000s/" CLAIM_NAMES_FOLDER, kubelet->options.kubelet_dir);
+    cleanup_dir DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (entry->d_name[0] != '.')
+            return true;
+    return false;
 }

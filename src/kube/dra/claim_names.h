@@ -19,4 +19,7 @@ int claim_names_keep(const struct kubelet *kubelet, const char *uid, unsigned co
 /* Whether the claim has its file, which it has from before its session is made until after that has ended. */
 bool claim_names_are_kept(const struct kubelet *kubelet, const char *uid);
 
+/* Whether any claim has one. */
+bool claim_names_are_left(const struct kubelet *kubelet);
+
 void claim_names_forget(const struct kubelet *kubelet, const char *uid);

@@ -18,6 +18,7 @@
 #include "kube/dra/resource_slices.h"
 #include "kube/grpc/messages.h"
 #include "kube/grpc/watchers.h"
+#include "kube/node/notes.h"
 
 /* after 30 s without news the kubelet takes a device's health as unknown */
 #define HEALTH_NS (UINT64_C(10) * 1000000000)
@@ -153,11 +154,35 @@ static void tell_failure(struct dra *dra, const struct error *error)
     dra->is_failure_told = true;
 }
 
+static void close_servers(struct dra *dra)
+{
+    grpc_server_close(dra->registration);
+    grpc_server_close(dra->server);
+    dra->registration = dra->server = NULL;
+}
+
+/* In another mode the claims that are left are served until their pods end, or those would be Terminating for ever. No
+ * GPU is published for further ones. */
+static bool is_wanted(struct dra *dra)
+{
+    struct kubelet *kubelet = dra->kubelet;
+    bool are_left = !kubelet->options.dra && claim_names_are_left(kubelet);
+    notes_set(
+        kubelet, "claims",
+        are_left
+            ? "pods still have claims of the mode dra, which this mode does not offer; they are served until "
+              "these pods end"
+            : NULL);
+    if (!kubelet->options.dra && !are_left)
+        close_servers(dra);
+    return kubelet->options.dra || are_left;
+}
+
 void dra_tick(struct kubelet *kubelet)
 {
     struct dra *dra = kubelet->dra;
     struct error error;
-    if (!dra || !kubelet->is_daemon_known)
+    if (!dra || !kubelet->is_daemon_known || !is_wanted(dra))
         return;
     tell_watchers(dra);
     dra_forgotten_tick(kubelet);
@@ -180,6 +205,9 @@ static int make_folder(const struct kubelet *kubelet, const char *below, struct 
 
 int dra_start(struct kubelet *kubelet, struct error *error)
 {
+    bool may_serve = kubelet->options.node && kubelet->options.api.url;
+    if (!kubelet->options.dra && !(may_serve && claim_names_are_left(kubelet)))
+        return 0;
     struct dra *dra = message_array(1, sizeof(*dra));
     dra->kubelet = kubelet;
     kubelet->dra = dra;
@@ -199,8 +227,7 @@ void dra_stop(struct kubelet *kubelet)
     struct dra *dra = kubelet->dra;
     if (!dra)
         return;
-    grpc_server_close(dra->registration);
-    grpc_server_close(dra->server);
+    close_servers(dra);
     free(dra->told);
     free(dra);
     kubelet->dra = NULL;

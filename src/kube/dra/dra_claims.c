@@ -94,6 +94,11 @@ static int prepare(struct kubelet *kubelet, const Kubelet__Claim *claim, struct 
     struct error *error = &outcome->error;
     char path[512];
     json_t *document = NULL, *body = NULL;
+    if (!kubelet->options.dra && !claim_names_are_kept(kubelet, claim->uid))
+        return error_set(error, EPERM, NULL,
+                         "this node offers slices now (gpuslice-kubelet's --mode is device-plugin); it "
+                         "prepares no further "
+                         "claims");
     snprintf(path, sizeof(path), "/apis/resource.k8s.io/v1/namespaces/%s/resourceclaims/%s",
              claim->namespace_, claim->name);
     int status = api_request(kubelet, "GET", path, NULL, &document, error);

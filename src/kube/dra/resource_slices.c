@@ -12,6 +12,7 @@
 #include "kube/dra/claim.h"
 #include "kube/dra/claim_words.h"
 #include "kube/node/api_server.h"
+#include "kube/node/notes.h"
 #include "kube/node/tasks.h"
 
 #define PATH "/apis/resource.k8s.io/v1/resourceslices"
@@ -118,7 +119,6 @@ static struct {
     bool is_expired;
     uint64_t retry_ns;       /* do not publish before; 0: at once */
     uint64_t offer_again_ns; /* when to try again if the server left something out */
-    bool is_loss_told;
     bool is_failure_told;
 } slices;
 
@@ -330,16 +330,17 @@ static bool has_lost_sharing(const json_t *slice)
     return false;
 }
 
-static void tell_loss(const struct difference *difference)
+static void note_loss(struct kubelet *kubelet, const struct difference *difference)
 {
-    if (difference->is_sharing_lost && !slices.is_loss_told)
-        fprintf(stderr, "gpuslice-kubelet: the API server drops the fields that let claims share a GPU, so "
-                        "each claim gets a whole GPU; switch on the feature gate DRAConsumableCapacity in "
-                        "the API server, the scheduler, the controller manager and the kubelets\n");
-    else if (difference->ours && !difference->is_sharing_lost && slices.is_loss_told)
-        fprintf(stderr, "gpuslice-kubelet: the API server keeps the fields that let claims share a GPU\n");
     if (difference->ours)
-        slices.is_loss_told = difference->is_sharing_lost;
+        notes_set(
+            kubelet, "sharing",
+            difference->is_sharing_lost
+                ? "the API server drops the fields that let claims share a GPU, so each claim gets a whole "
+                  "GPU; switch on the feature gate DRAConsumableCapacity in the API server, the scheduler, "
+                  "the "
+                  "controller manager and the kubelets"
+                : NULL);
 }
 
 static bool find_difference(const struct kubelet *kubelet, struct difference *difference)
@@ -348,8 +349,9 @@ static bool find_difference(const struct kubelet *kubelet, struct difference *di
     const char *name;
     json_t *slice;
     snprintf(own, sizeof(own), "%s-" CLAIM_DRIVER, kubelet->options.node);
-    *difference =
-        (struct difference){.strange = json_array(), .devices = resource_slices_devices(kubelet->gpus)};
+    *difference = (struct difference){.strange = json_array(),
+                                      .devices = kubelet->options.dra ? resource_slices_devices(kubelet->gpus)
+                                                                      : json_array()};
     difference->told = json_dumps(difference->devices, JSON_COMPACT | JSON_SORT_KEYS);
     bool has_devices = json_array_size(difference->devices) > 0;
     json_object_foreach(slices.seen, name, slice)
@@ -406,7 +408,7 @@ void resource_slices_tick(struct kubelet *kubelet)
     if (!slices.seen || slices.is_publishing || monotonic_ns() < slices.retry_ns)
         return;
     bool is_different = find_difference(kubelet, &difference);
-    tell_loss(&difference);
+    note_loss(kubelet, &difference);
     free_difference(&difference);
     if (!is_different)
         return;

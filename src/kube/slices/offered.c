@@ -6,13 +6,13 @@
 
 #include "base/cleanup.h"
 #include "client/session_fields.h"
-#include "kube/node/api_events.h"
 #include "kube/node/node.h"
+#include "kube/node/notes.h"
 #include "kube/node/tasks.h"
 #include "kube/slices/slice_files.h"
 #include "kube/slices/slices_allocate.h"
 
-/* The slices that are offered, by ID; NULL: not known. And by GPU what was told of them last. */
+/* The slices that are offered, by ID; NULL: not known. And by GPU how many were offered when that was told last. */
 static json_t *offered, *told;
 
 /* The slices that sessions have, by ID. */
@@ -36,7 +36,7 @@ static int ask_room(struct kubelet *kubelet, const json_t *gpu, json_t **room, s
 {
     char id[SLICE_ID_TEXT], *ids[] = {id}, path[64];
     json_t *body = json_object();
-    slice_ids_format(session_text(gpu, "uuid"), 0, id);
+    slice_ids_format(kubelet, session_text(gpu, "uuid"), 0, id);
     snprintf(path, sizeof(path), "/v1/room?most=%u", kubelet->options.slice_count);
     int result = slices_fill_wish(kubelet, ids, 1, body, error);
     if (result == 0)
@@ -45,8 +45,8 @@ static int ask_room(struct kubelet *kubelet, const json_t *gpu, json_t **room, s
     return result;
 }
 
-/* Tell the log and the node's events when the GPU begins to offer another number of slices. */
-static void tell_shortage(struct kubelet *kubelet, const json_t *gpu, const json_t *room)
+/* The text changes only with the numbers: the reason's own figures change with each session. */
+static void note_shortage(struct kubelet *kubelet, const json_t *gpu, const json_t *room)
 {
     const char *uuid = session_text(gpu, "uuid");
     unsigned all = kubelet->options.slice_count, count = (unsigned)session_number(room, "offered");
@@ -54,16 +54,11 @@ static void tell_shortage(struct kubelet *kubelet, const json_t *gpu, const json
     char text[700];
     if (count == before)
         return;
-    if (!told)
-        told = json_object();
+    told = told ? told : json_object();
     json_object_set_new(told, uuid, json_integer(count));
-    if (count == all)
-        snprintf(text, sizeof(text), "GPU %s offers all of its %u slices", uuid, all);
-    else
-        snprintf(text, sizeof(text), "GPU %s offers %u of its %u slices; one more does not fit: %.500s", uuid,
-                 count, all, session_text(room, "reason"));
-    fprintf(stderr, "gpuslice-kubelet: %s\n", text);
-    api_tell_node(kubelet, count == all ? "Normal" : "Warning", "GpuSliceOffer", text);
+    snprintf(text, sizeof(text), "GPU %s offers %u of its %u slices; one more does not fit: %.500s", uuid,
+             count, all, session_text(room, "reason"));
+    notes_set(kubelet, uuid, count < all ? text : NULL);
 }
 
 /* Add the GPU's slices to `list`: those that are taken, and the first `room` of the others. Returns how many. */
@@ -73,7 +68,7 @@ static unsigned add_slices(const struct kubelet *kubelet, const json_t *gpu, con
     unsigned count = 0;
     for (unsigned number = 0; number < kubelet->options.slice_count; number++) {
         char id[SLICE_ID_TEXT];
-        slice_ids_format(session_text(gpu, "uuid"), number, id);
+        slice_ids_format(kubelet, session_text(gpu, "uuid"), number, id);
         bool is_taken = json_object_get(taken, id);
         if (!is_taken && room == 0)
             continue;
@@ -116,7 +111,7 @@ int offered_look(struct kubelet *kubelet, struct error *error)
     if (result == 0) {
         json_decref(offered);
         offered = json_incref(list);
-        json_array_foreach(rooms, i, room) tell_shortage(kubelet, json_array_get(gpus, i), room);
+        json_array_foreach(rooms, i, room) note_shortage(kubelet, json_array_get(gpus, i), room);
     }
     json_decref(gpus);
     json_decref(rooms);

@@ -14,9 +14,11 @@
 #include "kube/node/api_events.h"
 #include "kube/node/api_server.h"
 #include "kube/node/node.h"
+#include "kube/node/notes.h"
 #include "kube/node/tasks.h"
 #include "kube/slices/lost_containers.h"
 #include "kube/slices/pod_annotations.h"
+#include "kube/slices/slice_files.h"
 #include "kube/slices/slice_ids.h"
 
 #define LOOK_NS (UINT64_C(10) * 1000000000) /* between two requests */
@@ -276,14 +278,16 @@ static void compare(void *context)
 
 /* --- Asking the kubelet ---------------------------------------------------------------------------- */
 
-static void note_container(const Kubelet__Pod *pod, const Kubelet__PodContainer *container)
+/* Of whatever resource: it may have been renamed since the container was made. What is not ours has no session. */
+static void note_devices(const Kubelet__Pod *pod, const Kubelet__PodContainer *container,
+                         const char *resource)
 {
     size_t count = 0;
     const char **ids = NULL;
     char name[SLICES_NAME_TEXT];
     for (size_t i = 0; i < container->n_devices; i++) {
         const Kubelet__PodDevices *devices = container->devices[i];
-        if (strcmp(devices->resource_name, pods.kubelet->options.resource) != 0)
+        if (strcmp(devices->resource_name, resource) != 0)
             continue;
         const char **more = reallocarray(ids, count + devices->n_device_ids + 1, sizeof(*ids));
         if (!more)
@@ -299,6 +303,21 @@ static void note_container(const Kubelet__Pod *pod, const Kubelet__PodContainer 
                                       "container", container->name));
     }
     free(ids);
+}
+
+static bool is_first_of(const Kubelet__PodContainer *container, size_t at)
+{
+    for (size_t i = 0; i < at; i++)
+        if (strcmp(container->devices[i]->resource_name, container->devices[at]->resource_name) == 0)
+            return false;
+    return true;
+}
+
+static void note_container(const Kubelet__Pod *pod, const Kubelet__PodContainer *container)
+{
+    for (size_t i = 0; i < container->n_devices; i++)
+        if (is_first_of(container, i))
+            note_devices(pod, container, container->devices[i]->resource_name);
 }
 
 static void on_list(void *context, const uint8_t *message, size_t bytes)
@@ -335,12 +354,25 @@ void pods_note_given(struct kubelet *kubelet, const char *session)
     pods.soon_ns = monotonic_ns() + SOON_NS;
 }
 
+/* Containers keep their slices where the mode is another one now. */
+static bool may_have_containers(struct kubelet *kubelet)
+{
+    bool are_left = !kubelet->slices && slice_files_are_left(kubelet->options.cdi_dir);
+    notes_set(
+        kubelet, "slices",
+        are_left
+            ? "containers still have slices of the device plug-in, which this mode does not offer; their "
+              "sessions end with them"
+            : NULL);
+    return kubelet->slices || are_left;
+}
+
 void pods_tick(struct kubelet *kubelet)
 {
     char path[PATH_MAX];
     uint64_t now = monotonic_ns();
-    if (!kubelet->slices || pods.request || pods.is_comparing ||
-        (now > pods.soon_ns && now - pods.looked_ns < LOOK_NS) ||
+    if (!kubelet->is_daemon_known || pods.request || pods.is_comparing ||
+        (now > pods.soon_ns && now - pods.looked_ns < LOOK_NS) || !may_have_containers(kubelet) ||
         kubelet_path(kubelet, path, "pod-resources/kubelet.sock", NULL) < 0)
         return;
     pods.kubelet = kubelet;

@@ -1,5 +1,6 @@
 #include "kube/slices/slice_files.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,4 +41,14 @@ bool slice_file_read(const char *folder, const char *name, struct slice_file *fo
     found->devices = json_object_get(found->document, "devices");
     found->own_count = count_own(found);
     return true;
+}
+
+bool slice_files_are_left(const char *folder_path)
+{
+    char session[SLICES_NAME_TEXT];
+    cleanup_dir DIR *folder = opendir(folder_path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (slices_session_of(entry->d_name, session))
+            return true;
+    return false;
 }

@@ -16,3 +16,6 @@ bool slice_file_read(const char *folder, const char *name, struct slice_file *fo
 
 /* The name of the file's device `i`: a slice's ID. */
 const char *slice_file_name_at(const struct slice_file *file, size_t i);
+
+/* Whether the folder has one of them. */
+bool slice_files_are_left(const char *folder);

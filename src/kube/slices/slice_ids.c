@@ -11,20 +11,28 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* FNV-1a */
+#define HASH_START UINT64_C(14695981039346656037)
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    for (;; text++) {
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+        if (!*text)
+            return hash;
+    }
+}
+
 void slices_session_name(const char *const *ids, size_t count, char name[static SLICES_NAME_TEXT])
 {
     const char **sorted = calloc(count + 1, sizeof(*sorted));
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    uint64_t hash = HASH_START;
     for (size_t i = 0; sorted && i < count; i++)
         sorted[i] = ids[i];
     if (sorted)
         qsort(sorted, count, sizeof(*sorted), compare_texts);
     for (size_t i = 0; sorted && i < count; i++)
-        for (const char *at = sorted[i];; at++) {
-            hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
-            if (!*at)
-                break;
-        }
+        hash = hash_text(hash, sorted[i]);
     free(sorted);
     snprintf(name, SLICES_NAME_TEXT, SLICES_PREFIX "%016llx", (unsigned long long)hash);
 }
@@ -40,9 +48,16 @@ bool slices_session_of(const char *file, char session[static SLICES_NAME_TEXT])
            strncmp(session, SLICES_PREFIX, strlen(SLICES_PREFIX)) == 0;
 }
 
-void slice_ids_format(const char *uuid, unsigned number, char id[static SLICE_ID_TEXT])
+static uint32_t resource_hash(const struct kubelet *kubelet)
 {
-    snprintf(id, SLICE_ID_TEXT, "%.64s-slice-%u", uuid, number);
+    uint64_t hash = hash_text(HASH_START, kubelet->options.resource);
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+void slice_ids_format(const struct kubelet *kubelet, const char *uuid, unsigned number,
+                      char id[static SLICE_ID_TEXT])
+{
+    snprintf(id, SLICE_ID_TEXT, "%.64s-%08x-slice-%u", uuid, resource_hash(kubelet), number);
 }
 
 json_t *slice_ids_gpu(const struct kubelet *kubelet, const char *id)
@@ -52,11 +67,12 @@ json_t *slice_ids_gpu(const struct kubelet *kubelet, const char *id)
     json_array_foreach(kubelet->gpus, i, gpu)
     {
         const char *uuid = session_text(gpu, "uuid");
-        unsigned number;
+        unsigned number, hash;
         int end = 0;
         if (strncmp(id, uuid, strlen(uuid)) == 0 &&
-            sscanf(id + strlen(uuid), "-slice-%u%n", &number, &end) == 1 &&
-            id[strlen(uuid) + (size_t)end] == '\0' && number < kubelet->options.slice_count)
+            sscanf(id + strlen(uuid), "-%8x-slice-%u%n", &hash, &number, &end) == 2 &&
+            id[strlen(uuid) + (size_t)end] == '\0' && hash == resource_hash(kubelet) &&
+            number < kubelet->options.slice_count)
             return gpu;
     }
     return NULL;

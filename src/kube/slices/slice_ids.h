@@ -1,7 +1,8 @@
 /* slice_ids.h - names of slices, and which GPU each belongs to.
  *
- * A slice's ID is UUID-slice-N. The slices that a container gets together are one session, whose name is made from
- * those IDs. */
+ * A slice's ID is UUID-HASH-slice-N, with the hash of the resource's name: where the resource is renamed, the kubelet gives
+ * the new one's slices while containers still have the old one's. The slices that a container gets together are one
+ * session, whose name is made from those IDs. */
 #pragma once
 
 #include "kube/kubelet.h"
@@ -11,7 +12,8 @@
 #define SLICES_NAME_TEXT 32
 #define SLICE_ID_TEXT 96
 
-void slice_ids_format(const char *uuid, unsigned number, char id[static SLICE_ID_TEXT]);
+void slice_ids_format(const struct kubelet *kubelet, const char *uuid, unsigned number,
+                      char id[static SLICE_ID_TEXT]);
 
 /* The GPU that the slice belongs to; NULL: none of this node. */
 json_t *slice_ids_gpu(const struct kubelet *kubelet, const char *id);

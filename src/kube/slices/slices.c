@@ -49,7 +49,7 @@ static json_t *list_slices(const struct kubelet *kubelet)
     {
         for (unsigned number = 0; number < kubelet->options.slice_count; number++) {
             char id[SLICE_ID_TEXT];
-            slice_ids_format(session_text(gpu, "uuid"), number, id);
+            slice_ids_format(kubelet, session_text(gpu, "uuid"), number, id);
             if (offered_has(id))
                 json_object_set(list, id, json_object_get(gpu, "healthy"));
         }
