@@ -35,6 +35,8 @@ enum cli_kind {
     CLI_FIELDS,         /* const char *: comma-separated names of the API's fields */
     CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
     CLI_FORM,           /* const char *: one of cli_forms */
+    CLI_SORT,           /* const char *: one of cli_sort_keys */
+    CLI_COLUMNS,        /* const char *: comma-separated keys of columns */
     CLI_COUNT,          /* unsigned: above 0 */
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
     CLI_ANTI_THRASH,    /* const char *: one of cli_anti_thrash */
@@ -60,6 +62,8 @@ struct cli_arguments {
     const char *fields;      /* NULL: not given */
     const char *folder;      /* NULL: not given */
     const char *form;        /* NULL: not given */
+    const char *columns;     /* NULL: not given */
+    const char *sort;        /* NULL: not given */
     const char *slice;       /* NULL: not given */
     unsigned lines;          /* 0: not given */
     bool kill, follow, csv, open, quiet, watch, all, container, without_driver, no_wait, hook, tunables;
@@ -86,9 +90,10 @@ struct cli_verb {
     const char *operands;   /* as --help writes them; NULL for none */
     enum cli_kind operand_kind;
     unsigned operands_min, operands_max;
-    const char *summary;  /* one line, no capital, no full stop */
-    const char *text;     /* what else --help says; NULL for nothing */
-    const char *examples; /* whole lines; NULL for none */
+    const char *summary;        /* one line, no capital, no full stop */
+    const char *text;           /* what else --help says; NULL for nothing */
+    const char *examples;       /* whole lines; NULL for none */
+    const char *const *columns; /* headings that --help explains, as columns.h has them; NULL for none */
     const struct cli_option *options;
     /* Checks the options against each other; NULL if any combination is allowed. */
     int (*check)(const struct cli_arguments *arguments, struct error *error);
@@ -99,6 +104,8 @@ struct cli_verb {
 extern const char *const cli_anti_thrash[];
 /* What --by takes; ends with NULL. */
 extern const char *const cli_usage_by[];
+/* What --sort takes; ends with NULL. */
+extern const char *const cli_sort_keys[];
 /* What --output takes; ends with NULL. */
 extern const char *const cli_forms[];
 

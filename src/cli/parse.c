@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/near.h"
+#include "client/columns.h"
 
 /* --- What each kind of word must look like --------------------------------------------------------- */
 
@@ -65,6 +66,32 @@ static int take_count(const char *text, unsigned *count, struct error *error)
     return 0;
 }
 
+static int check_sort(const char *text, struct error *error)
+{
+    for (const char *const *known = cli_sort_keys; *known; known++)
+        if (strcmp(text, *known) == 0)
+            return 0;
+    return error_set(
+        error, EINVAL, NULL,
+        "cannot sort by '%.40s'; expected session, owner, status, used, time, processes or created", text);
+}
+
+static int check_columns(const char *text, struct error *error)
+{
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const struct column *column = session_columns;
+        size_t length = strcspn(at, ",");
+        while (column->key && (strlen(column->key) != length || memcmp(column->key, at, length) != 0))
+            column++;
+        if (!column->key)
+            return error_set(
+                error, EINVAL, NULL,
+                "there is no column '%.*s'; expected names like session,status,used (see --help)",
+                (int)(length < 40 ? length : 40), at);
+    }
+    return 0;
+}
+
 static int check_usage_by(const char *text, struct error *error)
 {
     for (const char *const *known = cli_usage_by; *known; known++)
@@ -114,6 +141,12 @@ static int take_value(const struct cli_option *option, const char *value, struct
         break;
     case CLI_FORM:
         result = check_form(value, error);
+        break;
+    case CLI_SORT:
+        result = check_sort(value, error);
+        break;
+    case CLI_COLUMNS:
+        result = check_columns(value, error);
         break;
     case CLI_COUNT:
         return take_count(value, target, error);

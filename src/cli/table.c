@@ -68,15 +68,16 @@ static void print_cell(const struct table_cell *cell, const struct table_column 
         fprintf(stream, "%*s", (int)((column->right ? 0 : padding) + GAP), "");
 }
 
+/* A column that is left out has the width 0. */
 static void print_row(const struct table *table, const struct table_cell *row, const size_t *widths,
                       FILE *stream, bool colour)
 {
     size_t end = 0; /* no blanks after the last cell that shows anything */
     for (size_t i = 0; table->columns[i].title; i++)
-        if (row[i].text[0] && !table->columns[i].left_out)
+        if (row[i].text[0] && widths[i])
             end = i;
     for (size_t i = 0; i <= end; i++)
-        if (!table->columns[i].left_out)
+        if (widths[i])
             print_cell(&row[i], &table->columns[i], widths[i], i == end, stream, colour);
     fputc('\n', stream);
 }
@@ -85,6 +86,7 @@ static size_t measure(const struct table *table, size_t *widths)
 {
     size_t total = 0;
     for (size_t i = 0; table->columns[i].title; i++) {
+        widths[i] = 0;
         if (table->columns[i].left_out)
             continue;
         widths[i] = strlen(table->columns[i].title);
@@ -98,9 +100,28 @@ static size_t measure(const struct table *table, size_t *widths)
     return total;
 }
 
+/* Leave out columns that yield until the table has no more than `width` characters. Returns how many it has. */
+static size_t leave_out(const struct table *table, size_t *widths, size_t total, size_t width)
+{
+    while (total > width) {
+        size_t first = 0;
+        unsigned most = 0;
+        for (size_t i = 1; table->columns[i].title; i++)
+            if (widths[i] && table->columns[i].yields > most) {
+                most = table->columns[i].yields;
+                first = i;
+            }
+        if (most == 0)
+            break;
+        total -= widths[first] + GAP;
+        widths[first] = 0;
+    }
+    return total;
+}
+
 void table_print(const struct table *table, FILE *stream, size_t width, bool colour)
 {
-    size_t widths[TABLE_COLUMNS], total = measure(table, widths);
+    size_t widths[TABLE_COLUMNS], total = leave_out(table, widths, measure(table, widths), width);
     struct table_cell titles[TABLE_COLUMNS] = {0};
 
     for (size_t i = 0; table->columns[i].title; i++) {

@@ -22,8 +22,9 @@ struct table_column {
     const char *title;
     bool right;    /* align to the right */
     bool left_out; /* leave it out */
-    /* cut short, with "..", if the table is too wide; at most one column */
+    /* cut short, with "..", if the table is too wide even so; at most one column */
     bool shrink;
+    unsigned yields; /* left out if the table is too wide, those with the highest number first; 0: it stays */
 };
 
 struct table {
@@ -44,7 +45,8 @@ __attribute__((format(printf, 3, 4))) void table_cell_print(struct table_cell *c
 /* Print all of `text`, with the same characters as '?'. */
 void table_print_text(const char *text, FILE *stream);
 
-/* Print the table, in lines of at most `width` characters if shrinking its column is enough for that. */
+/* Print the table, in lines of at most `width` characters if it is enough to leave out the columns that yield, one after the
+ * other, and then to shrink its column. */
 void table_print(const struct table *table, FILE *stream, size_t width, bool colour);
 
 /* Draw `used` of `limit` as "[#####.....]". Any use at all shows at least one mark, and only all of it shows ten. */

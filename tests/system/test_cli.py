@@ -158,10 +158,22 @@ def test_list_is_a_table_that_says_what_is_used(daemon):
     first = daemon.cli("create", "--name", "a-long-name", "--memory", "256MiB").stdout.strip()
     second = daemon.cli("create", "--memory", "1536KiB").stdout.strip()
     assert daemon.cli("list").stdout.splitlines() == [
-        "ID            NAME         STATUS  GPU  MEMORY        USED / LIMIT  COMPUTE  10s  PROCS",
-        f"{first}  a-long-name  idle      0  [..........]   0B / 256MiB        -    -      0",
-        f"{second}  -            idle      0  [..........]   0B / 1.5MiB        -    -      0",
+        "ID            SESSION      STATUS  GPU  MEMORY        USED / LIMIT  COMPUTE  TIME  PROCS",
+        f"{first}  a-long-name  idle      0  [..........]   0B / 256MiB        -     -      0",
+        f"{second}  -            idle      0  [..........]   0B / 1.5MiB        -     -      0",
     ]
+
+
+def test_list_is_sorted_and_has_the_columns_that_are_asked_for(daemon):
+    for name in "b", "c", "a":
+        daemon.cli("create", "--name", name, "--memory", "64MiB")
+    assert daemon.cli("list", "--sort", "session", "--columns", "used,session").stdout.splitlines() == [
+        "USED / LIMIT  SESSION", "  0B / 64MiB  a", "  0B / 64MiB  b", "  0B / 64MiB  c"]
+    assert daemon.cli("list", "--sort", "created", "-o", "name").stdout.split() == ["b", "c", "a"]
+    for words, told in ((("--columns", "sessions"), "there is no column 'sessions'"), (("--columns", "held"), "list has no column 'held'"),
+                        (("--sort", "size"), "cannot sort by 'size'")):
+        failed = daemon.cli("list", *words, check=False)
+        assert failed.returncode == 2 and told in failed.stderr
 
 
 def test_list_and_show_follow_a_program(daemon, product, reap):
@@ -170,7 +182,7 @@ def test_list_and_show_follow_a_program(daemon, product, reap):
                                 env=daemon.environment(ALLOC_BYTES=128 * MIB, ITERATIONS=3, HOLD="stdin")))
     wait_for(lambda: daemon.session("train")["used_bytes"] == 256 * MIB, "two allocations to be charged")
     wait_for(lambda: daemon.session("train")["processes"][0]["denied_allocations"] == 1, "the third to be refused")
-    assert "[##########]  256MiB / 256MiB        -    -      1" in daemon.cli("list").stdout
+    assert "[##########]  256MiB / 256MiB        -     -      1" in daemon.cli("list").stdout
     row = daemon.cli("show", "train").stdout.splitlines()[-1].split()
     assert row[:4] == [str(program.pid), "target_app", "256MiB", "1"]
     program.stdin.close()

@@ -22,6 +22,8 @@ static const char *kind_name(enum cli_kind kind)
         return "by";
     case CLI_FORM:
         return "form";
+    case CLI_SORT:
+        return "sort";
     case CLI_ANTI_THRASH:
         return "switch";
     case CLI_QUANTUM:
@@ -140,6 +142,8 @@ static const char *zsh_action(enum cli_kind kind)
         return "(session user gpu)";
     case CLI_FORM:
         return "(table wide json name)";
+    case CLI_SORT:
+        return "(session owner status used time processes created)";
     case CLI_ANTI_THRASH:
         return "(on off auto)";
     case CLI_QUANTUM:
@@ -230,6 +234,8 @@ static const char *fish_values(enum cli_kind kind)
         return "session user gpu";
     case CLI_FORM:
         return "table wide json name";
+    case CLI_SORT:
+        return "session owner status used time processes created";
     case CLI_ANTI_THRASH:
         return "on off auto";
     case CLI_QUANTUM:

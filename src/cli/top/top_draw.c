@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/columns.h"
 #include "client/session_fields.h"
 
 enum { PAIR_GOOD = 1, PAIR_WARN, PAIR_BAD, PAIR_QUIET, PAIR_TITLE };
@@ -186,7 +187,7 @@ static void draw_gpus(const struct top_view *view)
 
 /* --- The list -------------------------------------------------------------------------------------- */
 
-enum column { NAME, OWNER, STATUS, GPU, BAR, USAGE, ACHIEVED, SHARE, WAIT, PROCESSES, COLUMNS };
+enum top_column { NAME, OWNER, STATUS, GPU, BAR, USAGE, ACHIEVED, COMPUTE, WAIT, PROCESSES, COLUMNS };
 
 /* In the order of the screen. When there is too little room, columns are left out, those with the highest `rank`
  * first. */
@@ -195,16 +196,16 @@ static const struct {
     int width, rank;
     bool right;
 } columns[COLUMNS] = {
-    [NAME] = {"SESSION", 14, 0},
-    [OWNER] = {"OWNER", 7, 7},
-    [STATUS] = {"STATUS", 11, 3},
-    [GPU] = {"GPU", 3, 6},
-    [BAR] = {"MEMORY", BAR_CELLS, 5},
-    [USAGE] = {"USED/LIMIT", 15, 1, .right = true},
-    [ACHIEVED] = {"10s", 5, 2, .right = true},
-    [SHARE] = {"SHARE", 10, 4, .right = true},
+    [NAME] = {column_SESSION, 14, 0},
+    [OWNER] = {column_OWNER, 7, 7},
+    [STATUS] = {column_STATUS, 11, 3},
+    [GPU] = {column_GPU, 3, 6},
+    [BAR] = {column_MEMORY, BAR_CELLS, 5},
+    [USAGE] = {column_USED, 15, 1, .right = true},
+    [ACHIEVED] = {column_TIME, 5, 2, .right = true},
+    [COMPUTE] = {column_COMPUTE, 10, 4, .right = true},
     [WAIT] = {"WAITS", 6, 8, .right = true},
-    [PROCESSES] = {"PROCS", 5, 9, .right = true},
+    [PROCESSES] = {column_PROCESSES, 5, 9, .right = true},
 };
 
 #define NAME_MOST 23
@@ -249,7 +250,7 @@ static struct layout lay_out(void)
 }
 
 /* Put `text` into a column, if that column is shown. */
-static void put_cell(int y, const struct layout *layout, enum column column, const char *text)
+static void put_cell(int y, const struct layout *layout, enum top_column column, const char *text)
 {
     if (!layout->at[column])
         return;
@@ -264,7 +265,7 @@ static void draw_heads(int y, const struct layout *layout)
 {
     attron(A_BOLD);
     for (int i = 0; i < COLUMNS; i++)
-        put_cell(y, layout, (enum column)i, columns[i].title);
+        put_cell(y, layout, (enum top_column)i, columns[i].title);
     if (layout->memory_line) {
         put_text(y, layout->memory_line, layout->line_width,
                  layout->line_width < 13 ? "MEMORY" : "MEMORY, PAST");
@@ -293,7 +294,7 @@ static void draw_compute(int y, const struct layout *layout, const struct top_ro
     else
         strcpy(text, "-");
     put_cell(y, layout, ACHIEVED, text);
-    put_cell(y, layout, SHARE, strcmp(row->share, "0%..100%") == 0 ? "-" : row->share);
+    put_cell(y, layout, COMPUTE, strcmp(row->share, "0%..100%") == 0 ? "-" : row->share);
     snprintf(text, sizeof(text), "%.1f", row->waiting);
     put_cell(y, layout, WAIT, row->waiting > 0 ? text : "-");
 }
@@ -392,7 +393,7 @@ static void draw_processes(const struct top_row *row, int y, int end)
     put_right(y, 1, 7, "PID");
     put_text(y, 10, 16, "COMMAND");
     put_right(y, 27, 10, "USED");
-    put_right(y, 38, 8, "REFUSED");
+    put_right(y, 38, 8, column_DENIED);
     attroff(A_BOLD);
     if (json_array_size(processes) == 0)
         put_text(y + 1, 3, COLS - 4, "no processes");
@@ -429,8 +430,7 @@ static void draw_detail(const struct top_view *view)
     put_text(y, 2, COLS - 4, text);
     attroff(A_BOLD);
     snprintf(text, sizeof(text), "%s   owner %s   %s%s   priority %s   compute %s", row->id, row->owner,
-             row->status,
-             json_is_true(json_object_get(row->session, "declared")) ? ", declared" : "",
+             row->status, json_is_true(json_object_get(row->session, "declared")) ? ", declared" : "",
              session_text(row->session, "priority"), row->share);
     put_text(y + 1, 1, COLS - 2, text);
     top_row_lease(row, text, sizeof(text));
@@ -458,8 +458,8 @@ static void draw_help(void)
         "Space                        hold still",
         "q                            end",
         "",
-        "10s: part of a GPU's time in the last 10 s; ~: by NVML, if no share counts.",
-        "SHARE: what the session was promised and may take.",
+        "TIME: part of a GPU's time in the last 10 s; ~: by NVML, if no share counts.",
+        "COMPUTE: the least speed that it keeps, and the most GPU time that it may take.",
         "WAITS: threads waiting for a turn. outside: memory of no session's programs."};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         put_text((LINES > 16 ? 2 : 1) + (int)i, 2, COLS - 4, lines[i]);

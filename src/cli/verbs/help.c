@@ -6,9 +6,11 @@
 
 #include "cli/options.h"
 #include "cli/verbs.h"
+#include "client/columns.h"
 
 #define WIDTH 80
 #define OPTION_COLUMN 22 /* where the texts of options begin */
+#define COLUMN_TEXTS 16  /* and those of a table's columns */
 
 /* Print `text` from column `at` on; further lines begin at column `indent`. */
 static void print_wrapped(const char *text, size_t at, size_t indent)
@@ -46,6 +48,16 @@ static void print_option(const struct cli_option *option)
     print_wrapped(option->help, OPTION_COLUMN, OPTION_COLUMN);
 }
 
+static void print_columns(const char *const *titles)
+{
+    puts("\nColumns:");
+    for (; *titles; titles++) {
+        const struct column *column = column_of_title(*titles);
+        printf("  %-*s", COLUMN_TEXTS - 2, column->title);
+        print_wrapped(column->help, COLUMN_TEXTS, COLUMN_TEXTS);
+    }
+}
+
 void help_print_verb(const struct cli_verb *verb)
 {
     printf("gpuslice %s - %s\n\nUsage: gpuslice %s [OPTION]...%s%s\n", verb->name, verb->summary, verb->name,
@@ -60,6 +72,8 @@ void help_print_verb(const struct cli_verb *verb)
     }
     if (verb->examples)
         printf("\n%s\n", verb->examples);
+    if (verb->columns)
+        print_columns(verb->columns);
     puts("\nOptions:");
     for (const struct cli_option *option = cli_next_option(verb, NULL); option;
          option = cli_next_option(verb, option))

@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include "cli/verbs/scheduler_tunables.h"
 #include "client/client.h"
+#include "client/columns.h"
 #include "client/session_fields.h"
 
 static const struct cli_option options[] = {
@@ -30,15 +31,17 @@ enum { GPU, MODE, SESSION, LEASE, ACHIEVED, SPEED, USED, HELD, WAITS };
 static const struct table_column columns[] = {
     [GPU] = {"GPU", .right = true},
     [MODE] = {"MODE"},
-    [SESSION] = {"SESSION"},
+    [SESSION] = {column_SESSION},
     [LEASE] = {"LEASE"},
-    [ACHIEVED] = {"10s", .right = true},
-    [SPEED] = {"SPEED", .right = true},
-    [USED] = {"GPU TIME", .right = true},
-    [HELD] = {"HELD", .right = true},
+    [ACHIEVED] = {column_TIME, .right = true},
+    [SPEED] = {column_SPEED, .right = true},
+    [USED] = {column_GPU_TIME, .right = true},
+    [HELD] = {column_HELD, .right = true},
     [WAITS] = {"WAITS p50/p99", .right = true},
     {NULL},
 };
+
+static const char *const explained[] = {column_TIME, column_SPEED, column_GPU_TIME, column_HELD, NULL};
 
 /* While memory takes turns on a GPU without shares, no lease says who has the turn: where its memory is does. */
 static void fill_lease(struct table_cell *cell, const json_t *gpu, const json_t *session)
@@ -145,13 +148,12 @@ const struct cli_verb verb_scheduler = {
     .text = "A GPU is 'free' to all until a session on it has a share or a priority. Then it is 'open' while "
             "all sessions get what was promised to them side by side, and in 'shares' while some take turns, "
             "or wait because of their maximum. It is in 'turns' while sessions whose memory does not fit "
-            "together take turns on it, each a second or more long. 10s is the part of the GPU's time that a "
-            "session got in the last ten seconds. SPEED is its recent speed as part of its speed alone, and "
-            "the part that its minimum promises. GPU TIME is how long its work took, HELD how long others "
-            "were kept from the GPU for it, and WAITS the longest that half and 99 of 100 of its threads' "
-            "waits for turns were. What you set holds until the daemon ends.",
+            "together take turns on it, each a second or more long; then LEASE says where a session's memory "
+            "is. WAITS is the longest that half and 99 of 100 of its threads' waits for turns were. What you "
+            "set holds until the daemon ends.",
     .examples = "  gpuslice scheduler --quantum 20ms\n"
                 "  gpuslice scheduler --quantum 30s --anti-thrash auto",
+    .columns = explained,
     .options = options,
     .act = run_scheduler,
 };

@@ -7,7 +7,10 @@
 #include "cli/session_cells.h"
 #include "cli/verbs.h"
 #include "client/client.h"
+#include "client/columns.h"
 #include "client/session_fields.h"
+
+static const char *const explained[] = {column_TIME, column_GPU_TIME, column_HELD, column_DENIED, NULL};
 
 static const struct cli_option options[] = {
     CLI_OPTION_JSON,
@@ -178,16 +181,11 @@ static void print_gpus(const json_t *session, bool colour)
 {
     enum { GPU, UUID, NAME, BAR, USAGE, DRIVER, ACHIEVED, USED, HELD };
     static const struct table_column columns[] = {
-        [GPU] = {"GPU", .right = true},
-        [UUID] = {"UUID"},
-        [NAME] = {"NAME", .shrink = true},
-        [BAR] = {"MEMORY"},
-        [USAGE] = {"USED / LIMIT", .right = true},
-        [DRIVER] = {"DRIVER", .right = true},
-        [ACHIEVED] = {"10s", .right = true},
-        [USED] = {"GPU TIME", .right = true},
-        [HELD] = {"HELD", .right = true},
-        {NULL},
+        [GPU] = {column_GPU, .right = true},       [UUID] = {"UUID"},
+        [NAME] = {"NAME", .shrink = true},         [BAR] = {column_MEMORY},
+        [USAGE] = {column_USED, .right = true},    [DRIVER] = {"DRIVER", .right = true},
+        [ACHIEVED] = {column_TIME, .right = true}, [USED] = {column_GPU_TIME, .right = true},
+        [HELD] = {column_HELD, .right = true},     {NULL},
     };
     struct table table = {.columns = columns};
     const json_t *gpu;
@@ -223,7 +221,7 @@ static void print_processes(const json_t *session, bool colour)
         [PID] = {"PID", .right = true},
         [COMMAND] = {"COMMAND", .shrink = true},
         [USED] = {"USED", .right = true},
-        [DENIED] = {"DENIED", .right = true},
+        [DENIED] = {column_DENIED, .right = true},
         [ATTACHED] = {"ATTACHED"},
         {NULL},
     };
@@ -285,8 +283,8 @@ const struct cli_verb verb_show = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "show one session, its GPUs and its processes",
-    .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name. 10s is the "
-            "part of a GPU's time that it got in the last ten seconds. DENIED counts refused allocations.",
+    .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name.",
+    .columns = explained,
     .options = options,
     .act = run_show,
 };

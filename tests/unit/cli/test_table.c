@@ -100,6 +100,32 @@ static void a_wide_table_shrinks_one_column_to_fit(void **state)
                   "d    short\n");
 }
 
+static void columns_yield_before_one_shrinks(void **state)
+{
+    static const struct table_column yielding[] = {
+        {"ID"}, {"NAME", .shrink = true}, {"BAR", .yields = 1}, {"SPEED", .yields = 2}, {NULL}};
+    static const struct {
+        size_t width;
+        const char *heads;
+    } cases[] = {{40, "ID   NAME                   BAR  SPEED\n"},
+                 {32, "ID   NAME                   BAR\n"},
+                 {28, "ID   NAME\n"},
+                 {20, "ID   NAME\n"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct table table = two_rows();
+        char *text = NULL;
+        size_t length;
+        table.columns = yielding;
+        FILE *stream = open_memstream(&text, &length);
+        table_print(&table, stream, cases[i].width, false);
+        fclose(stream);
+        assert_memory_equal(text, cases[i].heads, strlen(cases[i].heads));
+        assert_int_equal(strstr(text, "a-name-of-some-length") != NULL, cases[i].width > 20);
+        free(text);
+        table_free(&table);
+    }
+}
+
 static void colour_changes_no_column(void **state)
 {
     check_printed(SIZE_MAX, true,
@@ -143,6 +169,7 @@ int main(void)
         cmocka_unit_test(colours_warn_before_the_limit),
         cmocka_unit_test(columns_are_aligned),
         cmocka_unit_test(a_wide_table_shrinks_one_column_to_fit),
+        cmocka_unit_test(columns_yield_before_one_shrinks),
         cmocka_unit_test(colour_changes_no_column),
         cmocka_unit_test(names_cannot_steer_the_terminal),
         cmocka_unit_test(a_text_is_printed_whole),

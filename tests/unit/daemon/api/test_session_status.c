@@ -54,7 +54,8 @@ static void the_end_of_its_life_comes_before_its_memory(void **state)
 
 static void memory_that_is_away_says_why(void **state)
 {
-    assert_string_equal(word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_AWAY, .cause = MOVE_BY_USER)), "suspended");
+    assert_string_equal(word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_AWAY, .cause = MOVE_BY_USER)),
+                        "suspended");
     assert_string_equal(word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_AWAY, .cause = MOVE_BY_IDLE)), "asleep");
     assert_string_equal(word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_AWAY, .cause = MOVE_BY_NEED)), "away");
     assert_string_equal(word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_PARTLY_AWAY)), "partly away");
@@ -65,8 +66,9 @@ static void memory_that_is_away_says_why(void **state)
 static void who_waits_for_room_says_so_wherever_its_memory_is(void **state)
 {
     assert_string_equal(word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_RESIDENT, .waits = true)), "needs room");
-    assert_string_equal(word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_AWAY, .cause = MOVE_BY_NEED, .waits = true)),
-                        "needs room");
+    assert_string_equal(
+        word(SESSION_ACTIVE, 1, MEMORY(.state = MOVE_AWAY, .cause = MOVE_BY_NEED, .waits = true)),
+        "needs room");
     assert_string_equal(session_status_tone(STATUS_NO_ROOM), "waits");
 }
 
