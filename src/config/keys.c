@@ -7,8 +7,7 @@
 
 #include "base/host_memory.h"
 #include "config/config.h"
-
-#define SECONDS_MAX INT32_MAX
+#include "config/values.h"
 
 #define STRUCT_DAEMON struct config_daemon
 #define STRUCT_DEFAULTS struct config_defaults
@@ -83,18 +82,6 @@ int config_key_find(enum config_section section, const char *name, const struct 
                      known);
 }
 
-static int set_flag(const char *text, bool *flag, struct error *error)
-{
-    static const char *const words[][2] = {{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        for (unsigned value = 0; value < 2; value++)
-            if (strcmp(text, words[i][value]) == 0) {
-                *flag = value;
-                return 0;
-            }
-    return error_set(error, EINVAL, NULL, "'%.80s' is neither yes nor no", text);
-}
-
 /* `yes` means true, `no` false. */
 static int set_either(const char *text, const char *yes, const char *no, bool *flag, struct error *error)
 {
@@ -140,36 +127,10 @@ static int set_address(const char *text, char *target, struct error *error)
     return set_text(text, target, CONFIG_ADDRESS_BYTES, error);
 }
 
-static int set_seconds(const char *text, uint64_t *seconds, struct error *error)
-{
-    uint64_t usec;
-    int result = units_parse_duration(text, &usec, error);
-    if (result < 0)
-        return result;
-    if (usec % 1000000 || usec / 1000000 > SECONDS_MAX)
-        return error_set(error, EINVAL, NULL,
-                         "'%.80s' is not a whole number of seconds; expected a time like 90s or 2h", text);
-    *seconds = usec / 1000000;
-    return 0;
-}
-
-static int set_size(const char *text, uint64_t *bytes, struct error *error)
-{
-    uint64_t size;
-    int result = units_parse_bytes(text, &size, error);
-    if (result < 0)
-        return result;
-    if (size == 0 || size > INT64_MAX)
-        return error_set(error, ERANGE, NULL, "size '%.80s' is out of range; expected above 0 and below 8EiB",
-                         text);
-    *bytes = size;
-    return 0;
-}
-
 static int set_host_size(const char *text, uint64_t *bytes, struct error *error)
 {
     uint64_t size = 0;
-    int result = set_size(text, &size, error);
+    int result = value_parse_size(text, &size, error);
     if (result == 0 && (result = host_memory_check_bound(size, error)) == 0)
         *bytes = size;
     return result;
@@ -259,17 +220,17 @@ int config_key_set(const struct config_key *key, void *section, const char *text
     void *target = (char *)section + key->offset;
     switch (key->kind) {
     case CONFIG_SIZE:
-        return set_size(text, target, error);
+        return value_parse_size(text, target, error);
     case CONFIG_HOST_SIZE:
         return set_host_size(text, target, error);
     case CONFIG_DURATION:
         return units_parse_duration(text, target, error);
     case CONFIG_SECONDS:
-        return set_seconds(text, target, error);
+        return value_parse_seconds(text, target, error);
     case CONFIG_COUNT:
         return set_count(text, target, error);
     case CONFIG_FLAG:
-        return set_flag(text, target, error);
+        return value_parse_flag(text, target, error);
     case CONFIG_COMPAT:
         return set_either(text, "gslice", "none", target, error);
     case CONFIG_LINES:

@@ -6,6 +6,7 @@
 
 #include "base/host_memory.h"
 #include "base/names.h"
+#include "config/values.h"
 
 #define LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 
@@ -95,41 +96,11 @@ static int parse_word(const struct property *row, const char *text, unsigned *va
     return 0;
 }
 
-static int parse_flag(const char *text, bool *flag, struct error *error)
-{
-    static const char *const words[][2] = {{"no", "yes"}, {"false", "true"}, {"off", "on"}, {"0", "1"}};
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        for (unsigned value = 0; value < 2; value++)
-            if (strcmp(text, words[i][value]) == 0) {
-                *flag = value;
-                return 0;
-            }
-    return error_set(error, EINVAL, NULL, "'%.80s' is neither yes nor no", text);
-}
-
 static int parse_seconds(const char *text, uint64_t *seconds, struct error *error)
 {
-    uint64_t usec = 0;
-    int result = strcmp(text, "never") == 0 ? 0 : units_parse_duration(text, &usec, error);
-    if (result < 0)
-        return result;
-    if (usec % 1000000 || usec / 1000000 > INT32_MAX)
-        return error_set(error, EINVAL, NULL,
-                         "'%.80s' is not a whole number of seconds; expected a time like 90s or 2h", text);
-    *seconds = usec / 1000000;
-    return 0;
-}
-
-static int parse_size(const char *text, uint64_t *bytes, struct error *error)
-{
-    uint64_t size;
-    int result = units_parse_bytes(text, &size, error);
-    if (result < 0)
-        return result;
-    if (size == 0 || size > INT64_MAX)
-        return error_set(error, ERANGE, NULL, "size '%.80s' is out of range; expected above 0 and below 8EiB",
-                         text);
-    *bytes = size;
+    if (strcmp(text, "never") != 0)
+        return value_parse_seconds(text, seconds, error);
+    *seconds = 0;
     return 0;
 }
 
@@ -177,11 +148,11 @@ static int parse(const struct property *row, const char *text, void *value, stru
     case PROPERTY_KIND_WORD:
         return parse_word(row, text, value, error);
     case PROPERTY_KIND_FLAG:
-        return parse_flag(text, value, error);
+        return value_parse_flag(text, value, error);
     case PROPERTY_KIND_SECONDS:
         return parse_seconds(text, value, error);
     case PROPERTY_KIND_SIZE:
-        return parse_size(text, value, error);
+        return value_parse_size(text, value, error);
     case PROPERTY_KIND_LABELS:
         return parse_labels(row, text, value, error);
     case PROPERTY_KIND_NAME:
@@ -249,7 +220,8 @@ static int number_from_json(const struct property *row, const json_t *value, uin
 {
     json_int_t given = json_integer_value(value);
     bool is_time = row->kind == PROPERTY_KIND_SECONDS;
-    if (!json_is_null(value) && (!json_is_integer(value) || given <= 0 || (is_time && given > INT32_MAX)))
+    if (!json_is_null(value) &&
+        (!json_is_integer(value) || given <= 0 || (is_time && given > VALUE_SECONDS_MAX)))
         return wrong(
             row, is_time ? "a whole number of seconds, 1 to 2147483647" : "a whole number of bytes above 0",
             error);
