@@ -41,6 +41,7 @@ enum cli_kind {
     CLI_QUANTUM,        /* const char *: "auto" or a duration */
     CLI_ANTI_THRASH,    /* const char *: one of cli_anti_thrash */
     CLI_DURATION,       /* uint64_t: microseconds, above 0 */
+    CLI_MOMENT,         /* uint64_t: microseconds ago, above 0 (moment.h) */
     CLI_MAYBE_DURATION, /* uint64_t: microseconds; UINT64_MAX when the option has no "=VALUE" */
     CLI_PROPERTY,       /* struct session_properties: the option's property */
     CLI_PROPERTIES,     /* no option, but the place of those of properties; `offset`: which */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/moment.h"
 #include "cli/near.h"
 #include "client/columns.h"
 
@@ -158,6 +159,8 @@ static int take_value(const struct cli_option *option, const char *value, struct
         break;
     case CLI_PROPERTY:
         return property_parse(option->property, value, target, error);
+    case CLI_MOMENT:
+        return moment_parse(value, time(NULL), target, error);
     case CLI_DURATION:
     case CLI_MAYBE_DURATION:
         return units_parse_duration(value, target, error);

@@ -12,8 +12,8 @@
 #define GIB ((double)(1 << 30))
 
 static const struct cli_option options[] = {
-    {"since", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, since_usec),
-     "count what was used in this time, like 90m or 7d; without, 1d"},
+    {"since", "TIME", CLI_MOMENT, offsetof(struct cli_arguments, since_usec),
+     "count what was used since, like 90m, 7d, 14:30 or 2026-01-31; without, 1d"},
     {"by", "WHAT", CLI_USAGE_BY, offsetof(struct cli_arguments, by),
      "a row for each session, user or gpu; without, session"},
     {"csv", NULL, CLI_FLAG, offsetof(struct cli_arguments, csv), "print CSV, for spreadsheets"},
