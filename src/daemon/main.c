@@ -396,6 +396,20 @@ static void release_starter(struct program *program)
     program->ready_fd = -1;
 }
 
+static void tell_last_end(struct daemon *daemon)
+{
+    static const char *const texts[] = {
+        [DAEMON_END_DEATH] =
+            "the daemon before this one did not stop in order: it was killed, or it crashed; what "
+            "happened until this one started is not known",
+        [DAEMON_END_MACHINE] = "the machine went down while the daemon before this one served",
+    };
+    if (daemon->last_end == DAEMON_END_NONE)
+        return;
+    log_warning("%s", texts[daemon->last_end]);
+    change_publish(daemon, &(struct change){CHANGE_DAEMON_DIED}, "%s", texts[daemon->last_end]);
+}
+
 static void say_ready(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
@@ -404,6 +418,7 @@ static void say_ready(struct program *program)
              daemon->session_count);
     sd_notifyf(0, "READY=1\nSTATUS=%u GPUs%s", daemon->gpu_count,
                daemon->options.simulated ? " (simulated)" : "");
+    tell_last_end(daemon);
     change_publish(daemon, &(struct change){CHANGE_DAEMON_STARTED}, "gpusliced %s started with %u sessions",
                    GPUSLICE_VERSION, daemon->session_count);
     if (daemon->options.on_demand)
@@ -416,6 +431,8 @@ static void stop(struct program *program)
 {
     struct daemon *daemon = &program->daemon;
     sd_notify(0, "STOPPING=1");
+    change_publish(daemon, &(struct change){CHANGE_DAEMON_STOPPED}, "gpusliced stops; its %u sessions stay",
+                   daemon->session_count);
     gslice_environment_remove_link(daemon);
     runtime_remove_sockets(&program->runtime);
     stop_parts(daemon);

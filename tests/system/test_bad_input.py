@@ -229,6 +229,8 @@ def test_a_full_disk_for_the_state_file_makes_no_session_and_none_is_lost(make_d
     names = {session["name"] for session in json.loads(daemon.cli("list", "--json").stdout)}
     assert f"late{number}" not in names
     assert daemon.request("GET", "/healthz")[0] == 200
+    wait_for(lambda: "history.unwritten" in daemon.request("GET", "/v1/events?follow=false")[1],
+             "the history to say that it cannot be written")
     filler.unlink()
     daemon.kill()
     daemon.start()

@@ -306,6 +306,35 @@ def test_what_happened_while_no_daemon_ran_is_told_by_the_next(daemon):
     assert int(ended["id"].split("-")[0]) > int(last.split("-")[0])
 
 
+def told(daemon, *options):
+    return [json.loads(line) for line in daemon.cli("events", "--json", *options).stdout.splitlines()]
+
+
+def test_events_outlive_the_daemon_and_say_how_it_ended(daemon):
+    create(daemon, name="before")
+    daemon.kill()
+    daemon.start()
+    assert kinds(told(daemon)) == ["daemon.started", "session.created", "daemon.died", "daemon.started"]
+    assert kinds(kept(daemon)) == ["daemon.died", "daemon.started"], "without 'since', what this daemon has seen"
+    daemon.stop()
+    daemon.start()
+    events = told(daemon)
+    assert kinds(events)[4:] == ["daemon.stopped", "daemon.started"]
+    assert told(daemon, "-n", "2") == events[-2:]
+    assert kinds(told(daemon, "before")) == ["session.created"]
+    created = events[1]["time"]
+    assert told(daemon, "--since", "2020-01-31T14:30") == events and created.endswith("Z")
+
+
+def test_events_beyond_the_daemons_memory_come_from_the_file(daemon):
+    for _ in range(360):
+        assert daemon.request("POST", "/v1/sessions", {"name": "brief"})[0] == 201
+        assert daemon.request("DELETE", "/v1/sessions/brief")[0] == 204
+    assert len(kept(daemon, but=())) == 1000
+    numbers = [int(event["id"].split("-")[1]) for event in told(daemon)]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 1 + 3 * 360
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be other users")
 def test_users_see_their_own_events_and_cannot_push_anothers_out(daemon):
     for path in (daemon.folder, daemon.runtime, daemon.runtime / "simulated"):

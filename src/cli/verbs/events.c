@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/options.h"
 #include "cli/table.h"
@@ -14,8 +13,8 @@
 static const struct cli_option options[] = {
     {"follow", NULL, CLI_FLAG, offsetof(struct cli_arguments, follow),
      "go on and print events as they come, until interrupted", .letter = 'f'},
-    {"since", "DURATION", CLI_DURATION, offsetof(struct cli_arguments, since_usec),
-     "leave out what happened longer ago than this, like 10m or 2h"},
+    {"since", "TIME", CLI_MOMENT, offsetof(struct cli_arguments, since_usec),
+     "leave out what happened before; without it, what happened longer ago than 1d"},
     {"lines", "COUNT", CLI_COUNT, offsetof(struct cli_arguments, lines),
      "print only the last COUNT events so far", .letter = 'n'},
     {"json", NULL, CLI_FLAG, offsetof(struct cli_arguments, json),
@@ -25,21 +24,34 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
+#define SINCE_STANDARD_USEC (UINT64_C(86400) * 1000000)
+
+/* Events are numbered: "3-17" is the 17th event of the third daemon. */
+struct place {
+    uint64_t daemon, number;
+};
+
 /* Which events are printed. */
 struct choice {
-    const char *session;           /* name, ID or the beginning of an ID; NULL: any */
-    char since[SESSION_TIME_TEXT]; /* in the API's form; "": any */
+    const char *session; /* name, ID or the beginning of an ID; NULL: any */
     void (*print)(const json_t *event);
-    uint64_t after; /* number of the last event that was printed already */
-    json_t *last;   /* collects the last `lines` events; NULL: they are printed */
+    struct place after; /* of the last event that was printed already */
+    json_t *last;       /* collects the last `lines` events; NULL: they are printed */
     unsigned lines;
 };
 
-/* Events are numbered: "3-17" is the 17th event of the third daemon. */
-static uint64_t number_of(const json_t *event)
+static struct place place_of(const json_t *event)
 {
-    const char *dash = strchr(session_text(event, "id"), '-');
-    return dash ? strtoull(dash + 1, NULL, 10) : 0;
+    char *dash;
+    struct place place = {.daemon = strtoull(session_text(event, "id"), &dash, 10)};
+    if (*dash == '-')
+        place.number = strtoull(dash + 1, NULL, 10);
+    return place;
+}
+
+static bool is_behind(struct place place, struct place other)
+{
+    return place.daemon != other.daemon ? place.daemon > other.daemon : place.number > other.number;
 }
 
 static void take_event(const json_t *event, void *context)
@@ -49,8 +61,7 @@ static void take_event(const json_t *event, void *context)
     if (choice->session && strcmp(session_text(event, "name"), choice->session) != 0 &&
         strncmp(id, choice->session, strlen(choice->session)) != 0)
         return;
-    /* All times have the same form, in which a later time sorts after an earlier one. */
-    if (strcmp(session_text(event, "time"), choice->since) < 0 || number_of(event) <= choice->after)
+    if (!is_behind(place_of(event), choice->after))
         return;
     if (!choice->last) {
         choice->print(event);
@@ -62,17 +73,17 @@ static void take_event(const json_t *event, void *context)
 }
 
 /* Print the last `lines` of the events so far; `choice` then skips them. */
-static int print_last(struct client *client, struct choice *choice, struct error *error)
+static int print_last(struct client *client, const char *path, struct choice *choice, struct error *error)
 {
     const json_t *event;
     size_t i;
     json_t *last = choice->last = json_array();
-    int result = client_listen(client, "/v1/events?follow=false", take_event, choice, error);
+    int result = client_listen(client, path, take_event, choice, error);
     choice->last = NULL;
     json_array_foreach(last, i, event)
     {
         choice->print(event);
-        choice->after = number_of(event);
+        choice->after = place_of(event);
     }
     json_decref(last);
     return result;
@@ -103,17 +114,15 @@ static enum cli_status run_events(const struct cli_arguments *arguments)
     struct choice choice = {.session = arguments->operands[0],
                             .lines = arguments->lines,
                             .print = arguments->json ? print_json : print_line};
-    if (arguments->since_usec) {
-        time_t since = time(NULL) - (time_t)(arguments->since_usec / 1000000);
-        struct tm utc;
-        strftime(choice.since, sizeof(choice.since), "%Y-%m-%dT%H:%M:%S", gmtime_r(&since, &utc));
-    }
+    uint64_t since_usec = arguments->since_usec ? arguments->since_usec : SINCE_STANDARD_USEC;
+    char followed[64], so_far[80];
+    snprintf(followed, sizeof(followed), "/v1/events?since=%llums", (unsigned long long)since_usec / 1000);
+    snprintf(so_far, sizeof(so_far), "%s&follow=false", followed);
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0 && arguments->lines)
-        result = print_last(&client, &choice, &error);
+        result = print_last(&client, so_far, &choice, &error);
     if (result == 0 && (arguments->follow || !arguments->lines))
-        result = client_listen(&client, arguments->follow ? "/v1/events" : "/v1/events?follow=false",
-                               take_event, &choice, &error);
+        result = client_listen(&client, arguments->follow ? followed : so_far, take_event, &choice, &error);
     if (result == 0 && arguments->follow)
         result = error_set(&error, ENOTCONN, NULL, "the daemon has ended");
     client_close(&client);
@@ -128,8 +137,9 @@ const struct cli_verb verb_events = {
     .operands_max = 1,
     .summary = "print what has happened to sessions, processes and GPUs",
     .text =
-        "The daemon keeps the last 1,000 events. You see those of your own sessions and of the GPUs; root "
-        "sees all.",
+        "The daemon keeps events for history-days of gpuslice.conf (31), at most history-records of them "
+        "(10,000). You see those of your own sessions, of the GPUs and of the daemon; root sees all. TIME is "
+        "how long ago, like 90m or 7d, or when, like 14:30, 2026-01-31 or 2026-01-31T14:30.",
     .examples = "  gpuslice events -f train --since 1h\n  gpuslice events --json | jq 'select(.kind == "
                 "\"memory.denied\")'",
     .options = options,

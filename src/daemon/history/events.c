@@ -12,6 +12,7 @@
 
 #include "base/units.h"
 #include "daemon/gpu/card.h"
+#include "daemon/history/past.h"
 #include "daemon/history/refusal.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
@@ -41,6 +42,7 @@ struct holder {
 struct event {
     STAILQ_ENTRY(event) next;
     uint64_t number; /* counts this daemon's events, from 1 */
+    int64_t at_ms;   /* since 1970 */
     struct holder *holder;
     bool is_for_all;
     char text[]; /* as the stream sends it */
@@ -94,7 +96,23 @@ static void drop_one(struct events *events)
     free(event);
 }
 
-static void keep(struct events *events, enum change_kind kind, uid_t owner, const char *json)
+/* Have the history's file keep it too. */
+static void keep_for_later(struct events *events, const struct event *event, const char *json)
+{
+    struct history_record *record = malloc(sizeof(*record) + strlen(json) + 1);
+    if (!record)
+        return;
+    *record = (struct history_record){.kind = RECORD_EVENT,
+                                      .epoch = events->daemon->epoch,
+                                      .number = event->number,
+                                      .at_ms = event->at_ms,
+                                      .owner = event->holder->uid,
+                                      .is_for_all = event->is_for_all};
+    strcpy(record->text, json);
+    past_keep(events->daemon, record);
+}
+
+static void keep(struct events *events, enum change_kind kind, uid_t owner, int64_t at_ms, const char *json)
 {
     size_t bytes = strlen(json) + 64;
     struct holder *holder = find_holder(events, owner);
@@ -104,13 +122,16 @@ static void keep(struct events *events, enum change_kind kind, uid_t owner, cons
             drop_holder(holder);
         return;
     }
-    *event = (struct event){
-        .number = ++events->newest, .holder = holder, .is_for_all = kinds[kind].audience == ALL};
+    *event = (struct event){.number = ++events->newest,
+                            .at_ms = at_ms,
+                            .holder = holder,
+                            .is_for_all = kinds[kind].audience == ALL};
     /* The JSON is one line, as the stream's format demands. */
     snprintf(event->text, bytes, "id: %" PRIu64 "-%" PRIu64 "\ndata: %s\n\n", events->daemon->epoch,
              event->number, json);
     STAILQ_INSERT_TAIL(&events->kept, event, next);
     holder->count++;
+    keep_for_later(events, event, json);
     if (++events->count > EVENTS_KEPT)
         drop_one(events);
 }
@@ -166,16 +187,14 @@ static void add_labels(json_t *json, const struct session_properties *properties
     }
 }
 
-static char *event_json(const struct events *events, const struct change *change)
+static char *event_json(const struct events *events, const struct change *change, int64_t at_ms)
 {
     const struct session *session = change->session;
-    struct timespec now;
+    const time_t seconds = at_ms / 1000;
     struct tm parts;
     char when[40], id[48];
-    size_t length;
-    clock_gettime(CLOCK_REALTIME, &now);
-    length = strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &parts));
-    snprintf(when + length, sizeof(when) - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
+    size_t length = strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", gmtime_r(&seconds, &parts));
+    snprintf(when + length, sizeof(when) - length, ".%03dZ", (int)(at_ms % 1000));
     snprintf(id, sizeof(id), "%" PRIu64 "-%" PRIu64, events->daemon->epoch, events->newest + 1);
     json_t *details = details_of(change);
     json_t *json = json_pack(
@@ -200,6 +219,13 @@ static uid_t holder_of(const struct change *change)
     return kinds[change->kind].audience == USER ? change->uid : geteuid();
 }
 
+static int64_t wall_clock_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 /* Keep the change as an event. False: an event of this kind about this session was kept a moment ago, so this one is
  * not kept. */
 static bool keep_event(struct events *events, const struct change *change)
@@ -211,9 +237,10 @@ static bool keep_event(struct events *events, const struct change *change)
         return false;
     if (told)
         *told = now;
-    char *text = event_json(events, change);
+    const int64_t at_ms = wall_clock_ms();
+    char *text = event_json(events, change, at_ms);
     if (text)
-        keep(events, change->kind, holder_of(change), text);
+        keep(events, change->kind, holder_of(change), at_ms, text);
     free(text);
     return true;
 }
@@ -251,11 +278,12 @@ static void on_change(void *context, const struct change *change)
 
 /* --- Reading --------------------------------------------------------------------------------------- */
 
-const char *events_next(const struct daemon *daemon, uid_t uid, uint64_t *last)
+const char *events_next(const struct daemon *daemon, uid_t uid, int64_t from_ms, uint64_t *last)
 {
     const struct event *event;
     STAILQ_FOREACH (event, &daemon->events->kept, next) {
-        if (event->number <= *last || !(event->is_for_all || uid == 0 || uid == event->holder->uid))
+        if (event->number <= *last || event->at_ms < from_ms ||
+            !(event->is_for_all || uid == 0 || uid == event->holder->uid))
             continue;
         *last = event->number;
         return event->text;

@@ -1,4 +1,5 @@
-/* events.h - what has happened: the latest of it, kept in the form in which users are told.
+/* events.h - what has happened: what this daemon has seen of it lately, kept in the form in which users are told. The
+ * history's file has it too, and what earlier daemons saw (past_questions.h).
  *
  * event   a change (changes.h) that users are told of, as a line of JSON that does not change any more
  *
@@ -21,6 +22,6 @@ int events_start(struct daemon *daemon, struct error *error);
 void events_stop(struct daemon *daemon); /* the events that are kept stay */
 void events_free(struct daemon *daemon);
 
-/* The oldest event after number `*last` that `uid` may see, in the form of /v1/events; `*last` becomes its number.
- * Valid until the loop goes on. NULL: there is none yet. */
-const char *events_next(const struct daemon *daemon, uid_t uid, uint64_t *last);
+/* The oldest event after number `*last`, of `from_ms` (since 1970) or later, that `uid` may see, in the form of /v1/events;
+ * `*last` becomes its number. Valid until the loop goes on. NULL: there is none yet. */
+const char *events_next(const struct daemon *daemon, uid_t uid, int64_t from_ms, uint64_t *last);

@@ -15,7 +15,16 @@ struct past {
     struct history_file *file; /* the thread's when it runs */
     struct worker *worker;
     uint32_t next_series;
-    bool has_failed; /* the last write failed, and that was told */
+    bool has_failed;       /* the last write failed, and that was told */
+    struct batch *writing; /* the thread has it; NULL: none */
+    struct history_record *gathered, **gathered_end;
+    unsigned gathered_count;
+};
+
+/* Records on their way to the file. */
+struct batch {
+    struct past_job job;
+    struct history_record *records;
 };
 
 static void run_jobs(struct worker_job *first, void *context)
@@ -51,11 +60,80 @@ bool past_is_kept(const struct daemon *daemon)
     return daemon->past;
 }
 
-void past_submit(struct daemon *daemon, struct past_job *job)
+static void submit(struct daemon *daemon, struct past_job *job)
 {
     job->daemon = daemon;
     job->job.done = on_done;
     worker_submit(daemon->past->worker, &job->job);
+}
+
+/* --- Records --------------------------------------------------------------------------------------- */
+
+static void free_records(struct history_record *records)
+{
+    while (records) {
+        struct history_record *next = records->next;
+        free(records);
+        records = next;
+    }
+}
+
+static void write_batch(struct history_file *file, struct past_job *job)
+{
+    history_records_put(file, ((struct batch *)job)->records, &job->error);
+}
+
+static void submit_gathered(struct daemon *daemon);
+
+static void on_written(struct past_job *job)
+{
+    struct batch *batch = (struct batch *)job;
+    struct daemon *daemon = job->daemon;
+    if (daemon->past && daemon->past->writing == batch) {
+        daemon->past->writing = NULL;
+        submit_gathered(daemon);
+    }
+    free_records(batch->records);
+    free(batch);
+}
+
+static void submit_gathered(struct daemon *daemon)
+{
+    struct past *past = daemon->past;
+    struct batch *batch = past->gathered ? calloc(1, sizeof(*batch)) : NULL;
+    if (!batch)
+        return; /* they are written with the next */
+    batch->job.run = write_batch;
+    batch->job.done = on_written;
+    batch->records = past->gathered;
+    past->gathered = NULL;
+    past->gathered_end = &past->gathered;
+    past->gathered_count = 0;
+    past->writing = batch;
+    submit(daemon, &batch->job);
+}
+
+void past_keep(struct daemon *daemon, struct history_record *record)
+{
+    struct past *past = daemon->past;
+    if (!past || past->gathered_count == PAST_WAITING_MAX) {
+        free(record);
+        return;
+    }
+    record->next = NULL;
+    *past->gathered_end = record;
+    past->gathered_end = &record->next;
+    past->gathered_count++;
+    if (!past->writing)
+        submit_gathered(daemon);
+}
+
+/* --- Jobs ------------------------------------------------------------------------------------------ */
+
+void past_submit(struct daemon *daemon, struct past_job *job)
+{
+    submit_gathered(daemon); /* a question sees all that has happened */
+    submit(daemon, job);
 }
 
 uint32_t past_next_series(struct daemon *daemon)
@@ -84,6 +162,7 @@ int past_start(struct daemon *daemon, struct error *error)
         free(past);
         return result;
     }
+    past->gathered_end = &past->gathered;
     daemon->past = past;
     return 0;
 }
@@ -93,11 +172,13 @@ void past_stop(struct daemon *daemon)
     struct past *past = daemon->past;
     if (!past)
         return;
+    submit_gathered(daemon);
     daemon->past = NULL;
     if (!worker_stop(past->worker, STOP_SECONDS)) {
         log_error("the history could not be written for %d s; its last seconds are lost", STOP_SECONDS);
         return;
     }
     history_file_close(past->file);
+    free_records(past->gathered);
     free(past);
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "daemon/history/history_file.h"
+#include "daemon/history/history_records.h"
 #include "daemon/loop/job.h"
 
 struct daemon;
@@ -33,6 +34,11 @@ void past_stop(struct daemon *daemon);
 /* Whether a history is kept. Without one, no job may be submitted. */
 bool past_is_kept(const struct daemon *daemon);
 void past_submit(struct daemon *daemon, struct past_job *job);
+
+/* Have a record written, with what else has gathered when the thread is free; freed then. Without a history it is freed at
+ * once. While a disk hangs, PAST_WAITING_MAX wait, and further ones are lost. */
+#define PAST_WAITING_MAX 10000
+void past_keep(struct daemon *daemon, struct history_record *record);
 
 /* A number that no series in the file has; each call gives the next. */
 uint32_t past_next_series(struct daemon *daemon);

@@ -27,6 +27,8 @@
 /* Connections beyond those that http_crowd.h and, for the control socket, descriptor_bounds.h allow: those of root, and
  * those that are about to be closed. */
 #define MORE_CONNECTIONS_MAX 512u
+/* An event takes one to be sent, and the end of the stream another. */
+#define LAST_ROUNDS 8
 #define IDLE_SECONDS 30
 #define TURNED_AWAY_USEC UINT64_C(1000000)
 
@@ -362,6 +364,16 @@ static int on_prepare(sd_event_source *source, void *userdata)
     return sd_event_source_set_enabled(server->timer, SD_EVENT_ONESHOT);
 }
 
+/* Send what is left for those who follow, who read at once. */
+static void run_last(struct server *server)
+{
+    MHD_UNSIGNED_LONG_LONG milliseconds = 0;
+    run(server);
+    for (unsigned rounds = 1; rounds < LAST_ROUNDS; rounds++)
+        if (MHD_get_timeout(server->mhd, &milliseconds) == MHD_YES && milliseconds == 0)
+            run(server);
+}
+
 /* Call when every waiting request has been answered. */
 static void stop_server(struct server *server)
 {
@@ -370,7 +382,7 @@ static void stop_server(struct server *server)
     sd_event_source_disable_unref(server->ready);
     sd_event_source_disable_unref(server->timer);
     if (server->mhd) {
-        run(server);
+        run_last(server);
         MHD_stop_daemon(server->mhd);
     }
     http_crowd_free(server->crowd);

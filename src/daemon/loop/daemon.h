@@ -47,6 +47,13 @@ struct ledger_room;
 struct settings;
 struct declared;
 
+/* How the daemon before this one ended. */
+enum daemon_end {
+    DAEMON_END_NONE,    /* there was none, or it stopped in order */
+    DAEMON_END_DEATH,   /* it was killed, or crashed */
+    DAEMON_END_MACHINE, /* the machine went down with it */
+};
+
 struct daemon_options {
     bool system, simulated;
     bool fresh;     /* put an unusable state file aside, and begin without sessions */
@@ -83,6 +90,7 @@ struct daemon {
     uint64_t sessions_seen; /* how many this daemon has had */
     uint64_t busy_usec;     /* when a session was last removed; at first, when the daemon started */
     uint64_t epoch;         /* counts daemons in this state folder */
+    enum daemon_end last_end;
 
     struct store *store;
     LIST_HEAD(, user) users;     /* descriptor_bounds.h */

@@ -468,7 +468,8 @@ static int open_file(struct store *store, struct error *error)
     struct daemon *daemon = store->daemon;
     int result = store_file_open(&daemon->paths, daemon->options.fresh, &store->database, error);
     if (result == 0)
-        result = store_file_begin_epoch(store->database, &daemon->paths, &daemon->epoch, error);
+        result =
+            store_file_begin_epoch(store->database, &daemon->paths, &daemon->epoch, &daemon->last_end, error);
     if (result < 0) {
         sqlite3_close(store->database);
         store->database = NULL;
@@ -518,6 +519,7 @@ void store_close(struct daemon *daemon)
         daemon->store = NULL;
         return;
     }
+    store_file_end_epoch(daemon->store->database);
     sqlite3_close(daemon->store->database);
     sqlite3_free(daemon->store->put_session);
     free(daemon->store);

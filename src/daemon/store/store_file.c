@@ -236,10 +236,30 @@ int store_file_open(const struct paths *paths, bool fresh, sqlite3 **database, s
 
 /* --- Its epoch ------------------------------------------------------------------------------------- */
 
+/* A daemon that stops in order takes its mark away. */
+static int find_last_end(sqlite3 *database, const char *boot_id, enum daemon_end *last_end)
+{
+    int64_t serves, is_same_boot;
+    char *sql = sqlite3_mprintf("SELECT count(*) FROM meta WHERE key='boot_id' AND value=%Q", boot_id);
+    int result = sql ? read_number(database, sql, 0, &is_same_boot) : SQLITE_NOMEM;
+    sqlite3_free(sql);
+    if (result == SQLITE_OK)
+        result = read_number(database, "SELECT count(*) FROM meta WHERE key='serves'", 0, &serves);
+    if (result == SQLITE_OK)
+        *last_end = !serves ? DAEMON_END_NONE : is_same_boot ? DAEMON_END_DEATH : DAEMON_END_MACHINE;
+    return result;
+}
+
+void store_file_end_epoch(sqlite3 *database)
+{
+    sqlite3_exec(database, "DELETE FROM meta WHERE key='serves'", NULL, NULL, NULL);
+}
+
 /* After a reboot pids mean nothing, and neither does the machine's time: forget the processes, the sessions that were
  * to end with a process, and how far the wall clock was ahead. The epoch is at least the time (microseconds since
  * 1970), so that a copy of the file that is put back later does not give the same epoch again. */
-int store_file_begin_epoch(sqlite3 *database, const struct paths *paths, uint64_t *epoch, struct error *error)
+int store_file_begin_epoch(sqlite3 *database, const struct paths *paths, uint64_t *epoch,
+                           enum daemon_end *last_end, struct error *error)
 {
     char boot_id[64] = "";
     struct timespec now;
@@ -247,8 +267,11 @@ int store_file_begin_epoch(sqlite3 *database, const struct paths *paths, uint64_
     cleanup_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && read(fd, boot_id, sizeof(boot_id) - 1) > 0)
         boot_id[strcspn(boot_id, "\n")] = '\0';
+    if (find_last_end(database, boot_id, last_end) != SQLITE_OK)
+        return store_file_error(error, database, paths);
     char *sql = sqlite3_mprintf(
         "BEGIN IMMEDIATE;"
+        "INSERT OR REPLACE INTO meta VALUES('serves','1');"
         "DELETE FROM processes WHERE EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND value<>%Q);"
         "DELETE FROM sessions WHERE run_pid<>0 AND EXISTS(SELECT 1 FROM meta WHERE key='boot_id' AND "
         "value<>%Q);"
