@@ -29,7 +29,7 @@
 #include "base/lock.h"
 
 #define LEDGER_MAGIC UINT64_C(0x52454744454c5347) /* "GSLEDGER" */
-#define LEDGER_LAYOUT 2
+#define LEDGER_LAYOUT 1
 #define LEDGER_SLOTS 1024u
 #define LEDGER_JOINT_PLACES 255u /* allocations that several processes of a session hold */
 #define LEDGER_JOINT_HOLDERS 64u /* holds on each of them */
@@ -53,8 +53,7 @@ struct ledger_policy_gpu {
     _Atomic uint64_t orphan_bytes;
     /* Not 0: a MIG instance, whose UUID is written "MIG-..."; fixed. */
     uint32_t is_mig;
-    /* NVML's figure for how busy everybody keeps the GPU, in percent, plus 1; 0: unknown, or a daemon that does not
-     * say. Written with each sample. */
+    /* NVML's figure for how busy everybody keeps the GPU, in percent, plus 1; 0: unknown. Written with each sample. */
     _Atomic uint32_t busy;
 };
 
@@ -75,11 +74,9 @@ struct ledger_policy {
     char session_id[LEDGER_SESSION_ID_BYTES];
     _Atomic uint32_t closed; /* not 0: no new memory (released or expired) */
     uint32_t engine;         /* enum ledger_engine; fixed */
-    /* The daemon's heartbeat: its loop adds 1 twice a second. 0: a daemon without a heartbeat. */
+    /* The daemon's heartbeat: its loop adds 1 twice a second. */
     _Atomic uint64_t beats;
-    uint32_t gives_room; /* not 0: the daemon makes room on a full card where it can (wire.h, NEED); fixed */
     uint32_t may_pass_card; /* not 0: limits may be more than the card has; fixed */
-    uint32_t takes_unknown; /* not 0: the daemon takes WIRE_UNKNOWN; fixed */
     uint32_t limit_from;    /* enum ledger_limit_from; fixed */
     struct ledger_policy_gpu gpus[LEDGER_GPUS];
 };

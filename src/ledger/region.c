@@ -4,7 +4,7 @@
 #include "ledger/usage.h"
 
 _Static_assert(offsetof(struct ledger_policy, gpu_count) == 12 &&
-                   offsetof(struct ledger_policy, gpus) == 72 && sizeof(struct ledger_policy_gpu) == 64 &&
+                   offsetof(struct ledger_policy, gpus) == 64 && sizeof(struct ledger_policy_gpu) == 64 &&
                    offsetof(struct ledger_policy_gpu, uuid) == 0 &&
                    offsetof(struct ledger_policy_gpu, busy) == 60,
                "programs read the policy by what libgpuslice(7) says");

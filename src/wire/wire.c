@@ -25,8 +25,6 @@ static size_t packet_bytes(unsigned type)
         [WIRE_RETURNED] = sizeof(struct wire_returned),
         [WIRE_REPORT] = sizeof(struct wire_report),
         [WIRE_CLOSED] = sizeof(struct wire_closed),
-        [WIRE_PROGRESS] = sizeof(struct wire_progress),
-        [WIRE_WORK] = sizeof(struct wire_work),
         [WIRE_BURST] = sizeof(struct wire_burst),
         [WIRE_WAITS] = sizeof(struct wire_waits),
         [WIRE_ARENA] = sizeof(struct wire_arena),

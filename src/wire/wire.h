@@ -10,8 +10,8 @@
  *                                   daemon keeps the connection open for as long as the client does
  *   CONTEXT_CREATED        ->       a context came to be while its cost was not known
  *                          <-       CONTEXT_COST
- *   UNKNOWN                ->       the program asks for functions of the driver that the client does not know (where the
- *                                   policy says `takes_unknown`). There is no answer
+ *   UNKNOWN                ->       the program asks for functions of the driver that the client does not know. There is
+ *                                   no answer
  *   NOTICE                 ->       the driver has just taken memory on its own, or a request was refused: compare
  *                                   with the card soon. There is no answer, and nobody waits
  *
@@ -31,11 +31,10 @@
  *   CLOSED                 ->       the gate is closed, and draining should take this long. Without a REVOKE, where the
  *                                   process gives the lease back on its own while a thread still loads code
  *   RETURNED               ->       the gate is closed and the process has drained; or it could not drain
- *   REPORT                 ->       how busy the process kept the GPUs; now and then, where GRANT asks for it
- *   PROGRESS               ->       the same, and how many calls finished; where GRANT asks for it
- *   WORK                   ->       the same, and the least that a call took; where GRANT asks for it
+ *   REPORT                 ->       how busy the process kept the GPUs, and how many calls finished; before RETURNED, and
+ *                                   now and then where GRANT asks for it
+ *   WAITS                  ->       how long threads waited at the gate, each time; before REPORT
  *   BURST                  ->       work begins after a rest, or has ended; where GRANT asks for it
- *   WAITS                  ->       how long threads waited at the gate, each time; where GRANT asks for it
  *
  * and in a session whose memory can leave the card (the policy's engine is LEDGER_ENGINE_SWAP):
  *
@@ -47,8 +46,7 @@
  *                          <-       RESTORE: bring it back, and go on
  *                          <-       RESTORE_PART: bring so much of one GPU's memory back; the gate stays closed
  *
- *   NEED                   ->       the card had no room for what a thread asks for; the thread waits (in any session
- *                                   whose policy says `gives_room`)
+ *   NEED                   ->       the card had no room for what a thread asks for; the thread waits (in any session)
  *                          <-       ROOM: try again, or there will be none
  *
  * An order that was carried out already is answered all the same, so the daemon may repeat any order at any time.
@@ -80,30 +78,26 @@ enum wire_type {
     WIRE_CONTEXT_CREATED = 4,
     WIRE_CONTEXT_COST = 5,
     WIRE_NOTICE = 6,
-    /* since version 2 */
-    WIRE_AGENT = 7,
-    WIRE_WANT = 8,
-    WIRE_GRANT = 9,
-    WIRE_REVOKE = 10,
-    WIRE_RETURNED = 11,
-    WIRE_REPORT = 12,
-    WIRE_CLOSED = 13,
-    /* of version 2, but only where a GRANT asks for it: an older daemon or agent never meets them */
-    WIRE_PROGRESS = 14,
-    WIRE_BURST = 15,
-    WIRE_WAITS = 20,
-    WIRE_WORK = 26, /* 23 was a form without `begun_ns`, for which 512 in GRANT asked */
-    /* only where the policy says that the daemon takes it */
-    WIRE_UNKNOWN = 28,
-    /* of version 2, but only where the policy's engine asks for it */
-    WIRE_ARENA = 16,
-    WIRE_EVICT = 17,
-    WIRE_RESTORE = 18,
-    WIRE_MOVED = 19,
-    WIRE_NEED = 21,
-    WIRE_ROOM = 22,
-    WIRE_RESTORE_PART = 25, /* where MOVED says that the process knows it; 24 was a form that named no GPU */
-    WIRE_KEEP = 27,         /* where MOVED says so (WIRE_MOVED_STEPS) */
+    WIRE_UNKNOWN = 7,
+    /* the GPUs' time */
+    WIRE_AGENT = 8,
+    WIRE_WANT = 9,
+    WIRE_GRANT = 10,
+    WIRE_REVOKE = 11,
+    WIRE_CLOSED = 12,
+    WIRE_RETURNED = 13,
+    WIRE_REPORT = 14,
+    WIRE_WAITS = 15,
+    WIRE_BURST = 16,
+    /* memory that can leave the card */
+    WIRE_MOVED = 17,
+    WIRE_ARENA = 18,
+    WIRE_KEEP = 19,
+    WIRE_EVICT = 20,
+    WIRE_RESTORE = 21,
+    WIRE_RESTORE_PART = 22,
+    WIRE_NEED = 23,
+    WIRE_ROOM = 24,
 };
 
 struct wire_header {
@@ -113,8 +107,8 @@ struct wire_header {
 };
 
 /* Ask for a slot in a session. Without an ID: in the session that a rule of the daemon names for this process; the
- * client then finds the session's ID in the policy region. WIRE_REFUSED_NO_SESSION says that there is no rule (so do
- * daemons that know no rules); any other refusal says that there is a rule, or may be. A client that reattaches after
+ * client then finds the session's ID in the policy region. WIRE_REFUSED_NO_SESSION says that there is no rule; any
+ * other refusal says that there is a rule, or may be. A client that reattaches after
  * a daemon restart names the slot and generation that it holds, and keeps both if the daemon finds the same process
  * in that slot. */
 struct wire_hello {
@@ -188,8 +182,7 @@ struct wire_refusal_told {
 
 struct wire_notice {
     uint32_t kind; /* enum wire_notice_kind */
-    /* Entry points so far for which the driver returned a function that the interceptor does not know; 0 from older
-     * interceptors. */
+    /* Entry points so far for which the driver returned a function that the interceptor does not know. */
     uint32_t unknown_pointers;
     struct wire_refusal_told refusal; /* with WIRE_NOTICE_DENIED */
 };
@@ -224,35 +217,28 @@ enum wire_lease_flags {
     WIRE_LEASE_WANTED = 2,
     /* Report how busy the process is, every WIRE_REPORT_NS in which it had any work. */
     WIRE_LEASE_REPORT = 4,
-    /* Report by PROGRESS, also before RETURNED. The agent then sends no REPORT, and RETURNED tells no times. */
-    WIRE_LEASE_PROGRESS = 8,
     /* Tell by BURST when work begins after a rest, and when it is over. */
-    WIRE_LEASE_BURSTS = 16,
-    /* Tell by WAITS, before PROGRESS and RETURNED, of the waits at the gate that have ended. */
-    WIRE_LEASE_WAITS = 256,
-    /* Report by WORK instead of PROGRESS. */
-    WIRE_LEASE_WORK = 8192,
-    /* Other sessions may compute beside this one: the time of a call may include time that they had the GPU. Not in a turn without
-     * guests. */
-    WIRE_LEASE_COMPANY = 1024,
+    WIRE_LEASE_BURSTS = 8,
     /* Hold still: keep the lease, and submit nothing until a GRANT without this flag. What is in flight goes on. */
-    WIRE_LEASE_STILL = 32,
+    WIRE_LEASE_STILL = 16,
     /* If what is in flight does not end after a REVOKE, say so by CLOSED with WIRE_LEFT_ENDLESS, again and again. */
-    WIRE_LEASE_STALLS = 64,
+    WIRE_LEASE_STALLS = 32,
     /* Let one call pass, of any thread that waits; the gate stays closed to all others. A REVOKE follows at once;
      * answer it when that call's work is done. */
-    WIRE_LEASE_STEP = 128,
+    WIRE_LEASE_STEP = 64,
+    /* Other sessions may compute beside this one: the time of a call may include time that they had the GPU. Not in a turn without
+     * guests. */
+    WIRE_LEASE_COMPANY = 128,
     /* The daemon is learning what the process's calls take, while no other session computes: measure many of them, and forget what
      * was measured before. */
-    WIRE_LEASE_MEASURE = 2048,
+    WIRE_LEASE_MEASURE = 256,
     /* The next session's gate opens a little before this process has drained, at the time that CLOSED told: RETURNED
      * may come a moment late. */
-    WIRE_LEASE_OVERLAPS = 4096,
+    WIRE_LEASE_OVERLAPS = 512,
 };
-_Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS |
-                WIRE_LEASE_BURSTS | WIRE_LEASE_STILL | WIRE_LEASE_STALLS | WIRE_LEASE_STEP |
-                WIRE_LEASE_WAITS | WIRE_LEASE_WORK | WIRE_LEASE_COMPANY | WIRE_LEASE_MEASURE |
-                WIRE_LEASE_OVERLAPS) == 16383 - 512,
+_Static_assert((WIRE_LEASE_FREE | WIRE_LEASE_WANTED | WIRE_LEASE_REPORT | WIRE_LEASE_BURSTS |
+                WIRE_LEASE_STILL | WIRE_LEASE_STALLS | WIRE_LEASE_STEP | WIRE_LEASE_COMPANY |
+                WIRE_LEASE_MEASURE | WIRE_LEASE_OVERLAPS) == 1023,
                "each flag has a bit of its own");
 #define WIRE_REPORT_NS UINT64_C(20000000)
 
@@ -262,7 +248,7 @@ struct wire_grant {
     uint64_t lease; /* a number, new each time the gate is to open; rises; 0 with WIRE_LEASE_FREE */
     uint32_t flags; /* enum wire_lease_flags */
     /* How much work a stream may have before it when a thread adds to it, in microseconds; more, where threads are
-     * late in coming back. 0: the agent decides. Older agents ignore it. */
+     * late in coming back. 0: the agent decides. */
     uint32_t ahead_us;
 };
 
@@ -280,30 +266,20 @@ enum wire_outcome {
 
 struct wire_returned {
     uint64_t lease;
-    /* How long this process had work before the GPUs since GRANT, or since its last REPORT. */
-    uint64_t busy_ns;
     uint64_t longest_ns; /* the longest that one piece of work took so far */
-    uint32_t outcome;    /* enum wire_outcome */
-    uint32_t ended_us;   /* how long ago the last work ended, about; 0 from older agents */
     /* How long its threads waited at the gate, all together, since that was told last. */
     uint64_t waited_ns;
+    uint32_t outcome;  /* enum wire_outcome */
+    uint32_t ended_us; /* how long ago the last work ended, about */
 };
 
-/* The same while the lease goes on. */
+/* Since GRANT, or since the last REPORT. */
 struct wire_report {
     uint64_t lease;
-    uint64_t busy_ns, longest_ns, waited_ns;
-};
-
-/* Since GRANT, or since the last PROGRESS. */
-struct wire_progress {
-    uint64_t lease;
-    uint64_t busy_ns, longest_ns, waited_ns;
-    uint64_t calls; /* that gave the GPUs work, and whose work is done */
-};
-
-struct wire_work {
-    struct wire_progress progress;
+    uint64_t busy_ns;    /* how long this process had work before the GPUs */
+    uint64_t longest_ns; /* the longest that one piece of work took so far */
+    uint64_t waited_ns;  /* as in RETURNED */
+    uint64_t calls;      /* that gave the GPUs work, and whose work is done */
     /* The part of `busy_ns` in which the GPU had begun with the work: without the time that calls waited before it reached
      * them, as far as that is known. */
     uint64_t begun_ns;
@@ -344,6 +320,8 @@ struct wire_keep {
     uint64_t most_bytes;
 };
 
+/* It takes as much as the arena has room for, and the rest with the next EVICT: so it may be given before the process
+ * has all chunks. */
 struct wire_evict {
     uint64_t order;       /* a number that MOVED names; not 0 */
     uint64_t patience_ns; /* how long to wait for the work in flight, beyond the longest piece seen */
@@ -366,9 +344,8 @@ enum wire_move {
     WIRE_MOVE_DONE = 0,    /* the order is carried out; without an order: this is the present state */
     WIRE_MOVE_GOES_ON = 1, /* not the answer yet */
     WIRE_MOVE_BUSY = 2,    /* what was submitted did not end in time; or not idle for `idle_ns` */
-    WIRE_MOVE_NO_ROOM =
-        3, /* EVICT: in the arena, for all or (WIRE_MOVED_STEPS) some of it; RESTORE: on the card */
-    WIRE_MOVE_FAILED = 4, /* the driver refused */
+    WIRE_MOVE_NO_ROOM = 3, /* EVICT: in the arena, for all or some of it; RESTORE: on the card */
+    WIRE_MOVE_FAILED = 4,  /* the driver refused */
 };
 
 /* Why memory stays on the card. */
@@ -377,6 +354,9 @@ enum wire_stays {
 #include "wire/stays.def"
     WIRE_STAYS_COUNT
 };
+/* How many reasons MOVED has room for. A reason that the other side does not know is 0 from it, or nothing to it. */
+#define WIRE_STAYS_MOST 32
+_Static_assert(WIRE_STAYS_COUNT <= WIRE_STAYS_MOST, "each reason has its place");
 
 /* The word of stays.def, and its text; "unknown" for a number that is not in the table. */
 const char *wire_stays_word(enum wire_stays why);
@@ -388,7 +368,7 @@ uint64_t wire_stays_sum(const uint64_t bytes[static WIRE_STAYS_COUNT]);
 struct wire_moved {
     uint64_t order;                         /* the order that this answers; 0: none */
     uint64_t resident_bytes, evicted_bytes; /* of memory that can move: on the card, and in the arena */
-    uint64_t stays_bytes[WIRE_STAYS_COUNT]; /* of memory that cannot move, by why */
+    uint64_t stays_bytes[WIRE_STAYS_MOST];  /* of memory that cannot move, by why */
     uint64_t arena_bytes;                   /* of the chunks that the process has */
     uint32_t result;                        /* enum wire_move */
     uint32_t flags;                         /* enum wire_moved_flags */
@@ -415,10 +395,6 @@ enum wire_moved_flags {
     WIRE_MOVED_WAITS = 2, /* and a thread waits for that */
     /* All work is done, no thread waits, and going by its gaps so far that will stay so for some time. */
     WIRE_MOVED_IDLE = 4,
-    WIRE_MOVED_PARTS = 16, /* the process knows RESTORE_PART; 8 was a form that names no GPU */
-    /* It knows KEEP. And EVICT takes as much as the arena has room for, the rest with the next EVICT: so it may be given
-     * before the process has all chunks. */
-    WIRE_MOVED_STEPS = 32,
 };
 
 struct wire_message {
@@ -438,8 +414,6 @@ struct wire_message {
         struct wire_returned returned;
         struct wire_report report;
         struct wire_closed closed;
-        struct wire_progress progress;
-        struct wire_work work;
         struct wire_burst burst;
         struct wire_waits waits;
         struct wire_arena arena;

@@ -6,26 +6,24 @@ import array
 import ctypes
 import mmap
 import os
-import pathlib
 import signal
 import socket
 import struct
 import time
 
-MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 2, 0xFFFFFFFF
-HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST, NOTICE = range(1, 7)
-AGENT, WANT, GRANT, REVOKE, RETURNED, REPORT = range(7, 13)
-FREE, WANTED, REPORTS, PROGRESSES, BURSTS, STILL, STALLS, STEP, WAITS = (1 << n for n in range(9))  # flags of a lease
-COMPANY, MEASURE, WORKS = 1 << 10, 1 << 11, 1 << 13
-WAITED, MOVED, NEED, ARENA = 20, 19, 21, 16
-AWAY, WAITS_FOR_MEMORY, HAS_NO_WORK, LEAVES_IN_STEPS = 1, 2, 4, 32  # flags of MOVED
-STAYS = (pathlib.Path(__file__).parents[2] / "src/wire/stays.def").read_text().count("\nSTAYS(")  # rows
+MAGIC, VERSION, LAYOUT, NO_SLOT = 0x43494C53, 1, 1, 0xFFFFFFFF
+HELLO, WELCOME, REFUSED, CONTEXT_CREATED, CONTEXT_COST, NOTICE, UNKNOWN = range(1, 8)
+AGENT, WANT, GRANT, REVOKE, CLOSED, RETURNED, REPORT, WAITED, BURST = range(8, 17)
+MOVED, ARENA, KEEP, EVICT, RESTORE, RESTORE_PART, NEED, ROOM = range(17, 25)
+FREE, WANTED, REPORTS, BURSTS, STILL, STALLS, STEP, COMPANY, MEASURE, OVERLAPS = (1 << n for n in range(10))  # flags of a lease
+AWAY, WAITS_FOR_MEMORY, HAS_NO_WORK = 1, 2, 4  # flags of MOVED
+STAYS = 32  # reasons that MOVED has room for, of which stays.def has the first
 DRAINED, IDLE, UNDRAINED = 1, 2, 3  # outcomes
 NO_SESSION, NOT_OWNER, FULL, BAD_VERSION, BAD_TOKEN, BROKEN, INTERNAL = range(1, 8)
 SLOTS = 1024
 CROWD = 800  # connections at once: many more than the daemon lets say nothing
 
-# src/ledger/usage.h, layout 2
+# src/ledger/usage.h
 EXPORTS, SHARES, SHARE_HOLDERS = 1024, 255, 64
 PLACES = SLOTS + SHARES
 WORDS_BYTES = 16 * PLACES + 16  # in whole lines
@@ -33,7 +31,7 @@ GPUS_USED, OWNERS, GPUS = 24, 64, 64 + WORDS_BYTES + 8 * SHARE_HOLDERS * SHARES 
 REQUESTS = 64 + WORDS_BYTES  # in a GPU
 GPU_BYTES = REQUESTS + 64 * PLACES
 # struct ledger_policy
-POLICY_CLOSED, POLICY_GPUS, POLICY_GPU_BYTES = 40, 72, 64
+POLICY_CLOSED, POLICY_GPUS, POLICY_GPU_BYTES = 40, 64, 64
 
 
 def packet(kind, body=b"", magic=MAGIC, version=VERSION):
@@ -180,10 +178,13 @@ class Agent:
         self.send(WANT, struct.pack("<Q", gpus))
 
     def give_back(self, lease, busy_ns=0, outcome=DRAINED, longest_ns=0, waited_ns=0):
-        self.send(RETURNED, struct.pack("<QQQIIQ", lease, busy_ns, longest_ns, outcome, 0, waited_ns))
+        if busy_ns:
+            self.report(lease, busy_ns, longest_ns)
+        self.send(RETURNED, struct.pack("<QQQII", lease, longest_ns, waited_ns, outcome, 0))
 
     def report(self, lease, busy_ns, longest_ns=0, waited_ns=0):
-        self.send(REPORT, struct.pack("<QQQQ", lease, busy_ns, longest_ns, waited_ns))
+        """Without a number of calls, and none measured."""
+        self.send(REPORT, struct.pack("<8Q", lease, busy_ns, longest_ns, waited_ns, 0, 0, 0, 0))
 
     def tell_waits(self, counts):
         self.send(WAITED, struct.pack("<16I", *counts))

@@ -505,15 +505,15 @@ def take_uncharged(say, daemon):
 
 def keep_four_chunks(daemon, session):
     client = Client(daemon.attach_socket).attach(session)
-    agent, steps, kept = Agent(daemon.attach_socket, client, session), attach_client.LEAVES_IN_STEPS, []
-    agent.tell_memory(64 * MIB, flags=steps)
+    agent, kept = Agent(daemon.attach_socket, client, session), []
+    agent.tell_memory(64 * MIB)
     for _ in range(4):
         daemon.request("POST", f"/v1/sessions/{session}/suspend")
         fd, size = agent.receive_chunk(0.5)
         kept.append(mmap.mmap(fd, size))
         kept[-1][:MIB] = bytes(MIB)
-        agent.tell_memory(64 * MIB, arena_bytes=size, flags=steps)
-        agent.tell_memory(64 * MIB, flags=steps)
+        agent.tell_memory(64 * MIB, arena_bytes=size)
+        agent.tell_memory(64 * MIB)
         daemon.request("POST", f"/v1/sessions/{session}/resume")
 
 
@@ -586,18 +586,18 @@ def ask_for_room_again(say, daemon):
 
 def ask_and_give_back(say, daemon):
     """Sessions that ask for host memory, all of them, and give it back, again and again."""
-    steps, agents, count = attach_client.LEAVES_IN_STEPS, [], 0
+    agents, count = [], 0
     for _ in range(20):
         session = make_session(daemon, memory_bytes=64 * MIB, oversubscribe="swap")
         client = Client(daemon.attach_socket).attach(session)
         agents.append((session, client, Agent(daemon.attach_socket, client, session)))
     while True:
         for session, _, agent in agents:
-            agent.tell_memory(64 * MIB, flags=steps)
+            agent.tell_memory(64 * MIB)
             daemon.request("POST", f"/v1/sessions/{session}/suspend")
             with contextlib.suppress(TimeoutError):
                 os.close(agent.receive_chunk(0.05)[0])
-                agent.tell_memory(64 * MIB, flags=steps)
+                agent.tell_memory(64 * MIB)
             daemon.request("POST", f"/v1/sessions/{session}/resume")
             count += 1
             say(count)

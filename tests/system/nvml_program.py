@@ -291,7 +291,7 @@ def node_busy():
                 start = int(line.split("-")[0], 16)
                 regions.append((ctypes.c_uint64.from_address(start + 16).value, start))
     start = max(regions)[1]
-    words = [ctypes.c_uint32.from_address(start + 72 + 64 * gpu + 60).value
+    words = [ctypes.c_uint32.from_address(start + 64 + 64 * gpu + 60).value
              for gpu in range(ctypes.c_uint32.from_address(start + 12).value)]
     return [word - 1 if word else None for word in words]
 

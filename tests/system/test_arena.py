@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from attach_client import LEAVES_IN_STEPS, Agent, Client
+from attach_client import Agent, Client
 from conftest import MIB, wait_for
 from moved import resume, suspend
 from test_moves import WORKS, memory_cgroup, run_movable  # noqa: F401 # a fixture
@@ -175,7 +175,7 @@ def begin_to_lie(daemon, session):
     """A process with an agent that says that it has so much on the card as one chunk holds."""
     client = Client(daemon.attach_socket).attach(session)
     agent = Agent(daemon.attach_socket, client, session)
-    agent.tell_memory(CHUNK, flags=LEAVES_IN_STEPS)
+    agent.tell_memory(CHUNK)
     return client, agent
 
 
@@ -203,8 +203,8 @@ def test_what_a_process_says_that_it_gave_back_counts_until_nobody_has_it(daemon
         if not chunk:
             break
         fd, size = chunk
-        agent.tell_memory(CHUNK, arena_bytes=size, flags=LEAVES_IN_STEPS)
-        agent.tell_memory(CHUNK, flags=LEAVES_IN_STEPS)
+        agent.tell_memory(CHUNK, arena_bytes=size)
+        agent.tell_memory(CHUNK)
         daemon.request("POST", f"/v1/sessions/{session}/resume")
         if kept:
             mapped.append(mmap.mmap(fd, size))

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from attach_client import (DRAINED, FREE, GRANT, IDLE, MEASURE, NO_SESSION, PROGRESSES, REFUSED, REPORTS, REVOKE,
-                           UNDRAINED, WAITS, WANTED, WORKS, Agent, Child, Client)
+from attach_client import (DRAINED, FREE, GRANT, IDLE, MEASURE, NO_SESSION, REFUSED, REPORTS, RETURNED, REVOKE,
+                           UNDRAINED, WANTED, Agent, Child, Client)
 from conftest import MIB, wait_for
 
 
@@ -53,7 +53,7 @@ def test_without_shares_every_gate_is_open(daemon):
 def test_a_session_with_a_share_is_granted_a_lease_when_it_asks(daemon):
     party = Party(daemon, "a", compute="20%..100%").begin()
     lease, flags = party.granted()
-    assert lease > 0 and flags == REPORTS | PROGRESSES | WAITS | WORKS | MEASURE
+    assert lease > 0 and flags == REPORTS | MEASURE
 
 
 def test_two_sessions_take_turns(daemon):
@@ -76,7 +76,7 @@ def test_an_idle_holder_is_told_that_others_wait(daemon):
     a.begin()
     lease, flags = a.granted()
     b.begin()
-    assert a.granted() == (lease, WANTED | REPORTS | PROGRESSES | WAITS | WORKS | MEASURE)
+    assert a.granted() == (lease, WANTED | REPORTS | MEASURE)
     a.agent.give_back(lease, outcome=IDLE)
     b.granted()
 
@@ -206,8 +206,8 @@ def test_an_agent_must_hold_the_slot_that_it_names(daemon):
 
 
 @pytest.mark.parametrize("message", [
-    (9, struct.pack("<QII", 1, 0, 0)),  # a GRANT
-    (11, struct.pack("<QQQIIQ", 0, 0, 0, 7, 0, 0)),  # an outcome that there is none of
+    (GRANT, struct.pack("<QII", 1, 0, 0)),
+    (RETURNED, struct.pack("<QQQII", 0, 0, 0, 7, 0)),  # an outcome that there is none of
     (8, b"short"),
 ])
 def test_an_agent_that_speaks_nonsense_is_hung_up_on(daemon, message):
@@ -334,4 +334,4 @@ def test_metrics_tell_shares_and_waits(daemon):
     assert 0.005 < value("gpuslice_session_gpu_time_seconds_total", "a") < 1
     assert value("gpuslice_gpu_handovers_total") == 1
     assert value("gpuslice_gpu_shares_in_force") == 1
-    assert value("gpuslice_scheduler_quantum_seconds") == 0.03
+    assert 0.015 <= value("gpuslice_scheduler_quantum_seconds") <= 0.05

@@ -25,12 +25,12 @@ static uint64_t steady_usec(struct process_move *move, uint64_t now)
     return now - move->grown_usec;
 }
 
-/* Older agents page-lock a chunk as a whole when it comes: nothing is made ahead for them. */
 static bool takes_ahead(const struct process *process, uint64_t now)
 {
     const struct process_move *move = process->move;
-    return process->agent && move && move->has_said && (move->now.flags & WIRE_MOVED_STEPS) && !move->order &&
-           !move->chunk_comes && move->given_bytes == move->now.arena_bytes && now >= move->prepare_usec;
+    return process->agent && move && move->has_said && !move->order && !move->chunk_comes &&
+           process->session->properties.engine == LEDGER_ENGINE_SWAP &&
+           move->given_bytes == move->now.arena_bytes && now >= move->prepare_usec;
 }
 
 static struct ahead_host host_of(const struct daemon *daemon)

@@ -49,8 +49,7 @@ static bool is_giving(const struct process_move *move, uint64_t now)
 static bool may_be_told_to_keep(const struct process *process, uint64_t now)
 {
     const struct process_move *move = process->move;
-    return process->agent && move->has_said && (move->now.flags & WIRE_MOVED_STEPS) && !move->order &&
-           !(move->now.flags & WIRE_MOVED_AWAY) &&
+    return process->agent && move->has_said && !move->order && !(move->now.flags & WIRE_MOVED_AWAY) &&
            (!move->keep_usec || now - move->keep_usec >= KEEP_AGAIN_USEC);
 }
 

@@ -247,7 +247,7 @@ static bool can_leave_in_steps(const struct process *process)
 {
     const struct session *session = process->session;
     struct error error;
-    return (process->move->now.flags & WIRE_MOVED_STEPS) && process->move->has_new_room &&
+    return process->move->has_new_room &&
            moves_check_bounds(session, moves_chunk_bytes(session), 0, 0, &error) == 0;
 }
 
@@ -258,8 +258,7 @@ static void step_out(struct process *process)
     struct process_move *move = process->move;
     uint64_t lacking =
         process->session->properties.engine == LEDGER_ENGINE_SWAP ? process_move_lacks_bytes(move) : 0;
-    if (lacking && !move->chunk_comes && daemon_now_usec() >= move->prepare_usec &&
-        (!move->order || (move->now.flags & WIRE_MOVED_STEPS)))
+    if (lacking && !move->chunk_comes && daemon_now_usec() >= move->prepare_usec)
         ask_for_chunk(process, arena_chunk_bytes(lacking));
     if (process->session->move->is_leaving && !move->order && daemon_now_usec() >= move->again_usec &&
         ((!lacking && !move->chunk_comes) || can_leave_in_steps(process))) {

@@ -176,13 +176,10 @@ static uint64_t rests_since(const struct session *session, uint64_t move_ns)
     return UINT64_MAX;
 }
 
-/* Whether some of it can be on the card while the rest is not. */
+/* Whether some of it can be on the card while the rest is not. Managed memory comes as a whole. */
 static bool can_come_in_parts(const struct session *session)
 {
-    for (const struct process *process = session->processes; process; process = process->next)
-        if (process->move && process->move->has_said && !(process->move->now.flags & WIRE_MOVED_PARTS))
-            return false;
-    return true;
+    return session->properties.engine == LEDGER_ENGINE_SWAP;
 }
 
 /* How long it takes to move this much one way, by the speed of earlier moves. */

@@ -329,11 +329,11 @@ uint64_t arbiter_next(const struct arbiter *arbiter)
 /* --- What agents tell ------------------------------------------------------------------------------ */
 
 /* Enter a process's report in the accounts. */
-static void take_report(struct arbiter_process *process, const struct wire_work *work)
+static void take_report(struct arbiter_process *process, const struct wire_report *told)
 {
     struct arbiter_session *session = process->session;
     struct report report;
-    if (!facts_take(process, work, &report))
+    if (!facts_take(process, told, &report))
         return;
     struct taken taken = estimate_take(process, &report);
     role_favour_use(session, taken.used_ns);
@@ -382,12 +382,10 @@ static void take_returned(struct arbiter_process *process, const struct wire_ret
     struct arbiter_session *session = process->session;
     bool is_undrained = returned->outcome == WIRE_OUTCOME_UNDRAINED;
     lease_note_answer(process);
-    bool was_counted = process->facts.gate != PROCESS_OVERDUE;
-    if (!was_counted) /* the process is new, or was stopped */
+    if (process->facts.gate == PROCESS_OVERDUE) /* the process is new, or was stopped */
         estimate_doubt(session);
-    take_report(process, &(struct wire_work){.progress = {.busy_ns = was_counted ? returned->busy_ns : 0,
-                                                          .longest_ns = returned->longest_ns,
-                                                          .waited_ns = returned->waited_ns}});
+    take_report(process,
+                &(struct wire_report){.longest_ns = returned->longest_ns, .waited_ns = returned->waited_ns});
     facts_returned(process, returned->ended_us * UINT64_C(1000), !is_undrained);
     if (is_undrained)
         become_loose(session);
@@ -411,29 +409,16 @@ void arbiter_returned(struct arbiter_process *process, const struct wire_returne
     decide(process->session->arbiter);
 }
 
-void arbiter_work(struct arbiter_process *process, const struct wire_work *work, uint64_t now)
+void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now)
 {
     struct arbiter_session *session = process->session;
     settle(session->arbiter, now);
-    if (!facts_is_current(process, work->progress.lease))
+    if (!facts_is_current(process, report->lease))
         return;
-    take_report(process, work);
+    take_report(process, report);
     if (is_exclusive(session) && now - session->account.charged_at >= CHARGE_EVERY_NS)
         account_charge(session);
     decide(session->arbiter);
-}
-
-void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now)
-{
-    struct wire_progress progress = {report->lease, report->busy_ns, report->longest_ns, report->waited_ns,
-                                     0};
-    arbiter_progress(process, &progress, now);
-}
-
-void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now)
-{
-    /* PROGRESS does not say how many calls were measured: the agent is of an older version. */
-    arbiter_work(process, &(struct wire_work){.progress = *progress, .measured = progress->calls}, now);
 }
 
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now)
@@ -567,9 +552,8 @@ void arbiter_process_remove(struct arbiter_process *process, uint64_t now)
     struct arbiter_process **at = &session->processes;
     settle(session->arbiter, now);
     if (is_let_in(process)) /* it has gone without a last report */
-        take_report(process,
-                    &(struct wire_work){.progress = {.busy_ns = (uint64_t)estimate_last_work(process),
-                                                     .longest_ns = process->facts.longest_ns}});
+        take_report(process, &(struct wire_report){.busy_ns = (uint64_t)estimate_last_work(process),
+                                                   .longest_ns = process->facts.longest_ns});
     while (*at != process)
         at = &(*at)->next;
     *at = process->next;

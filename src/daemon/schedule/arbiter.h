@@ -62,8 +62,6 @@ void arbiter_set_away(struct arbiter_process *process, bool is_away, uint64_t no
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
 void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now);
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
-void arbiter_progress(struct arbiter_process *process, const struct wire_progress *progress, uint64_t now);
-void arbiter_work(struct arbiter_process *process, const struct wire_work *work, uint64_t now);
 void arbiter_burst(struct arbiter_process *process, const struct wire_burst *burst, uint64_t now);
 /* The daemon has looked at the GPUs itself, without asking the agents. arbiter_seen() adds what a process of the
  * session had lately of a GPU's time (`part`, 0..1), once for each process; arbiter_look_is_over() says that this

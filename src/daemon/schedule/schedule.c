@@ -165,12 +165,6 @@ static bool take_in(struct process *process, const struct wire_message *message)
     case WIRE_REPORT:
         arbiter_report(process->gate, &message->report, now);
         return true;
-    case WIRE_PROGRESS:
-        arbiter_progress(process->gate, &message->progress, now);
-        return true;
-    case WIRE_WORK:
-        arbiter_work(process->gate, &message->work, now);
-        return true;
     case WIRE_WAITS:
         arbiter_waits(process->gate, &message->waits);
         return true;

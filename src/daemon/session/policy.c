@@ -57,8 +57,6 @@ int policy_make(struct session *session, struct error *error)
     }
     ledger_policy_init(policy, session->id, session->daemon->epoch);
     policy->engine = session->properties.engine;
-    policy->gives_room = 1;
-    policy->takes_unknown = 1;
     policy->may_pass_card = session->properties.may_pass_card;
     policy->limit_from = limit_from(session);
     session->ledger.policy = policy;

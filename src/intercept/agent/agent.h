@@ -37,8 +37,6 @@ struct agent_memory {
 struct agent_mover {
     /* While memory is away, the driver does not know its addresses. */
     bool takes_addresses;
-    /* evict() takes as much as the arena has room for, and the rest when it is called again. */
-    bool takes_parts;
     /* Add a chunk to the arena: `fd` is a sealed memfd of `bytes` whose memory is allocated. 0 or a negative errno. The
      * caller closes `fd`. */
     int (*take_chunk)(int fd, uint64_t bytes);
@@ -46,7 +44,8 @@ struct agent_mover {
      * did; 0: all is page-locked; a negative errno: not now. NULL: there is nothing to page-lock. */
     int (*lock_pages)(void);
     void (*count)(struct agent_memory *memory);
-    /* Move all memory that can move off the card, and back onto it. Called with the gate closed and nothing in flight. They
+    /* Move all memory that can move off the card, and back onto it; evict() takes as much as the arena has room for, and
+     * the rest when it is called again. Called with the gate closed and nothing in flight. They
      * return when the move is done, and call `progress` now and then. 0, or a negative errno; -ENOMEM: no room in the arena,
      * or on the card. After an error, what had moved was moved back, or if that failed too, is where count() says: nothing is
      * lost. Memory that is made between the two is not on the card. */

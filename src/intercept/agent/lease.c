@@ -131,8 +131,6 @@ static void tell_waits(struct gate *gate)
 {
     struct wire_message message = {.header.type = WIRE_WAITS};
     bool any = false;
-    if (!(agent.flags & WIRE_LEASE_WAITS))
-        return;
     for (unsigned i = 0; i < WAITS_BUCKETS; i++) {
         message.waits.counts[i] = atomic_exchange_explicit(&gate->waits[i], 0, memory_order_relaxed);
         any |= message.waits.counts[i] != 0;
@@ -141,30 +139,24 @@ static void tell_waits(struct gate *gate)
         agent_tell(gate, &message);
 }
 
-/* Report what was done since the last measure, by WORK, PROGRESS or REPORT. `returned`: the RETURNED that follows, or NULL.
- * It takes the times itself instead of a REPORT. */
-static void tell_measure(struct gate *gate, uint64_t now_ns, struct wire_returned *returned)
+/* Report what was done since the last measure. If no call has ended, there is something to say only before RETURNED. */
+static void tell_measure(struct gate *gate, uint64_t now_ns, bool is_last)
 {
     struct agent_measure measure = agent_measure(gate, now_ns);
-    if (!returned && !measure.calls)
+    if (!is_last && !measure.calls)
         return;
     tell_waits(gate);
-    uint64_t longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
-    uint64_t waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
-    struct wire_message message = {.header.type = WIRE_REPORT,
-                                   .report = {agent.lease, measure.busy_ns, longest_ns, waited_ns}};
-    struct wire_progress progress = {agent.lease, measure.busy_ns, longest_ns, waited_ns, measure.calls};
-    bool tells_calls = agent.flags & (WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK);
-    if (agent.flags & WIRE_LEASE_WORK)
-        message =
-            (struct wire_message){.header.type = WIRE_WORK,
-                                  .work = {progress, measure.begun_ns, measure.least_ns, measure.measured}};
-    else if (tells_calls)
-        message = (struct wire_message){.header.type = WIRE_PROGRESS, .progress = progress};
-    else if (returned)
-        *returned = (struct wire_returned){.busy_ns = measure.busy_ns, .waited_ns = waited_ns};
-    if (!returned || tells_calls)
-        agent_tell(gate, &message);
+    struct wire_message message = {
+        .header.type = WIRE_REPORT,
+        .report = {.lease = agent.lease,
+                   .busy_ns = measure.busy_ns,
+                   .longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed),
+                   .waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed),
+                   .calls = measure.calls,
+                   .begun_ns = measure.begun_ns,
+                   .least_ns = measure.least_ns,
+                   .measured = measure.measured}};
+    agent_tell(gate, &message);
 }
 
 void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, enum wire_outcome outcome)
@@ -181,10 +173,9 @@ void agent_give_back(struct gate *gate, uint64_t lease, uint64_t patience_ns, en
         now_ns = monotonic_ns();
     }
     if (was_paced && !was_closed)
-        tell_measure(gate, now_ns, &message.returned);
-    else
-        message.returned.waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
+        tell_measure(gate, now_ns, true);
     message.returned.lease = lease;
+    message.returned.waited_ns = atomic_exchange_explicit(&gate->waited_ns, 0, memory_order_relaxed);
     message.returned.longest_ns = atomic_load_explicit(&gate->longest_ns, memory_order_relaxed);
     message.returned.outcome = outcome;
     agent_count_from(gate, now_ns);
@@ -316,7 +307,7 @@ static void serve_lease(struct gate *gate)
     if ((agent.flags & WIRE_LEASE_REPORT) && next_wake_ns >= agent.next_report_ns && !was_resting) {
         agent.next_report_ns =
             WIRE_REPORT_NS + (now_ns > agent.next_report_ns ? now_ns : agent.next_report_ns);
-        tell_measure(gate, now_ns, NULL);
+        tell_measure(gate, now_ns, false);
     }
     if (!agent_is_paced() || !agent.measure.rests)
         return;

@@ -50,10 +50,9 @@ static struct wire_moved memory_now(const struct gate *gate)
         .resident_bytes = memory.resident_bytes,
         .evicted_bytes = memory.evicted_bytes,
         .arena_bytes = memory.arena_bytes,
-        .flags = flags | (agent_mover()->restore_part ? WIRE_MOVED_PARTS : 0) |
-                 (agent_mover()->takes_parts ? WIRE_MOVED_STEPS : 0),
+        .flags = flags,
     };
-    memcpy(moved.stays_bytes, memory.stays_bytes, sizeof(moved.stays_bytes));
+    memcpy(moved.stays_bytes, memory.stays_bytes, sizeof(memory.stays_bytes));
     return moved;
 }
 

@@ -75,7 +75,7 @@ bool agent_may_ask_for_room(unsigned *attempt)
     if (*attempt == 0)
         tried.absence = tried.count = 0;
     *attempt -= *attempt < tried.count ? *attempt : tried.count;
-    return !session_is_standalone() && session_slot()->ledger.policy->gives_room && *attempt < ATTEMPTS;
+    return !session_is_standalone() && *attempt < ATTEMPTS;
 }
 
 bool agent_ask_for_room(struct gate *gate, uint32_t gpu, uint64_t bytes, bool is_charged, unsigned attempt)

@@ -27,7 +27,7 @@ uint64_t agent_watch_daemon(struct gate *gate)
         watched = true;
         beats = counted;
         heard_ns = now_ns;
-    } else if (counted && now_ns - heard_ns >= SILENCE_NS) {
+    } else if (now_ns - heard_ns >= SILENCE_NS) {
         agent_lose_daemon(gate, "it has been silent for two seconds");
         return 0;
     }

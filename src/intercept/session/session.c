@@ -178,7 +178,7 @@ static void tell_unknown(void)
     struct private_area *area = atomic_load_explicit(&private_area, memory_order_acquire);
     struct attachment *attachment =
         area ? atomic_load_explicit(&area->attachment, memory_order_acquire) : NULL;
-    if (!attachment || attachment->standalone || !attachment->slot.ledger.policy->takes_unknown)
+    if (!attachment || attachment->standalone)
         return;
     int saved_errno = errno;
     atomic_store_explicit(&has_untold, true, memory_order_relaxed);

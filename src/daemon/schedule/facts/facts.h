@@ -141,7 +141,7 @@ struct report {
 };
 
 /* A process reports. Returns false if that does not count, since nothing is measured under its lease. */
-bool facts_take(struct arbiter_process *process, const struct wire_work *work, struct report *report);
+bool facts_take(struct arbiter_process *process, const struct wire_report *told, struct report *report);
 /* The most time with work that the process can have had since its last report, since it reports every 20 ms what is
  * done. In a turn that others want, that may be all of the time: it would have given an idle turn back. */
 double facts_most_untold(const struct arbiter_process *process);

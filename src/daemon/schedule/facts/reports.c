@@ -16,10 +16,10 @@ static uint64_t began_at(const struct arbiter_process *process, uint64_t from)
 }
 
 /* Of the time with work that is told, the part in which the GPU had begun with it. */
-static double begun_part(const struct wire_work *work)
+static double begun_part(const struct wire_report *told)
 {
-    uint64_t busy_ns = work->progress.busy_ns;
-    return work->begun_ns && work->begun_ns < busy_ns ? (double)work->begun_ns / (double)busy_ns : 1;
+    bool is_part = told->begun_ns && told->begun_ns < told->busy_ns;
+    return is_part ? (double)told->begun_ns / (double)told->busy_ns : 1;
 }
 
 /* Whether a process's report on the time since `began` is about its own calls alone. Its agent takes calls that it
@@ -33,9 +33,8 @@ static bool is_alone_since(const struct arbiter_process *process, uint64_t began
 
 /* Time with work counts up to the time that passed since the process's gate opened, for a process cannot claim more. A
  * long piece of work is reported as a whole, when it is done. */
-bool facts_take(struct arbiter_process *process, const struct wire_work *work, struct report *report)
+bool facts_take(struct arbiter_process *process, const struct wire_report *told, struct report *report)
 {
-    const struct wire_progress *told = &work->progress;
     struct arbiter_session *session = process->session;
     uint64_t now = session->arbiter->now, from = process->facts.reported_at;
     uint64_t most = now - from + process->facts.spare_ns;
@@ -45,8 +44,8 @@ bool facts_take(struct arbiter_process *process, const struct wire_work *work, s
                               .own_ns = (double)(now - from),
                               .busy_ns = (double)(told->busy_ns < most ? told->busy_ns : most),
                               .calls = (double)told->calls,
-                              .measured = work->measured,
-                              .least_ns = (double)work->least_ns};
+                              .measured = told->measured,
+                              .least_ns = (double)told->least_ns};
     process->facts.reported_at = session->facts.told_at = now;
     process->facts.longest_ns = told->longest_ns < open ? told->longest_ns : open;
     session->facts.waited_ns += told->waited_ns;
@@ -56,7 +55,7 @@ bool facts_take(struct arbiter_process *process, const struct wire_work *work, s
     report->is_alone = is_alone_since(process, began);
     report->is_single = report->is_alone && is_single_since(session, began);
     process->facts.spare_ns = told->busy_ns < most ? most - told->busy_ns : 0;
-    session->facts.told_begun = begun_part(work);
+    session->facts.told_begun = begun_part(told);
     session->facts.calls += report->calls;
     return true;
 }

@@ -41,7 +41,7 @@ static bool is_overlapped(const struct arbiter_session *session)
  * much work may be before a stream. */
 static uint32_t flags_of(struct arbiter_session *session, uint64_t *ahead_ns)
 {
-    uint32_t flags = WIRE_LEASE_REPORT | WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK | WIRE_LEASE_WAITS;
+    uint32_t flags = WIRE_LEASE_REPORT;
     *ahead_ns = is_on(ahead_bound_bucket) && is_capped(session) && order_tokens_left(session) < BUCKET_NS / 2
                     ? ARBITER_LEAD_NS
                     : 0;

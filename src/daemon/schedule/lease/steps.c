@@ -161,9 +161,8 @@ void lease_step(struct arbiter_session *session)
         facts_let_in_for_a_step(at, ++arbiter->lease_number);
         at->lease.done_at = arbiter->now; /* so little that the next session does not wait for it */
         lease_expect_drained(at, ARBITER_LEAD_NS);
-        uint32_t flags = (session->facts.flags & (WIRE_LEASE_PROGRESS | WIRE_LEASE_WORK)) |
-                         WIRE_LEASE_STALLS | WIRE_LEASE_STEP;
-        arbiter->calls->grant(at->owner, at->facts.lease, flags, session->facts.ahead_ns);
+        arbiter->calls->grant(at->owner, at->facts.lease, WIRE_LEASE_STALLS | WIRE_LEASE_STEP,
+                              session->facts.ahead_ns);
         arbiter->calls->revoke(at->owner, at->facts.lease, ARBITER_PATIENCE_NS);
     }
 }

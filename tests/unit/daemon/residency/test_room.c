@@ -37,6 +37,8 @@ static struct member {
     struct process process;
     struct wire_moved says;
     uint64_t order, evictions;
+    uint64_t coming_bytes; /* RESTORE_PART has ordered so much back, and it has not come yet */
+    bool brings_no_parts;
     int told_room; /* -1: nothing */
 } members[MEMBERS];
 
@@ -58,6 +60,8 @@ bool __wrap_agents_send(struct process *process, struct wire_message *message, i
         member->order = message->evict.order, member->evictions++;
     else if (message->header.type == WIRE_RESTORE)
         member->order = message->restore.order;
+    else if (message->header.type == WIRE_RESTORE_PART)
+        member->order = message->restore_part.order, member->coming_bytes = message->restore_part.most_bytes;
     return true;
 }
 
@@ -157,11 +161,14 @@ static void decide(void *argument)
     moves_decide_rested(argument);
 }
 
+static void bring_parts(void);
+
 /* Everything that waits in the loop has its turn. */
 static void settle(void)
 {
     while (sd_event_run(daemon_state.loop, 0) > 0)
         continue;
+    bring_parts();
 }
 
 static int begin(void **state)
@@ -228,6 +235,23 @@ static void say(struct member *member)
     member->says.order = 0;
     moves_listener.take(&member->process, &message);
     settle();
+}
+
+/* What was ordered back piece by piece comes. */
+static void bring_parts(void)
+{
+    for (struct session *session = daemon_state.sessions; session; session = session->next) {
+        struct member *member = (struct member *)session; /* its first field */
+        uint64_t comes = member->coming_bytes;
+        if (!comes || member->brings_no_parts)
+            continue;
+        comes = comes < member->says.evicted_bytes ? comes : member->says.evicted_bytes;
+        member->coming_bytes = 0;
+        member->says.evicted_bytes -= comes;
+        member->says.resident_bytes += comes;
+        member->says.order = member->order;
+        say(member);
+    }
 }
 
 /* One whose memory can move says that it works. */
@@ -539,11 +563,11 @@ static void end_chunk(const char *why)
 }
 
 /* A process with so much on the card and no host memory should leave. */
-static struct member *begin_to_leave(uint64_t bytes, uint32_t flags)
+static struct member *begin_to_leave(uint64_t bytes)
 {
     struct error error;
     struct member *member = work(0, bytes);
-    member->says = (struct wire_moved){.resident_bytes = bytes, .flags = flags};
+    member->says = (struct wire_moved){.resident_bytes = bytes};
     say(member);
     assert_int_equal(moves_suspend(&member->session, &error), 0);
     assert_int_equal(member->evictions, 0);
@@ -558,7 +582,7 @@ static void no_host_memory_ahead_is_no_failure_of_who_leaves(void **state)
     struct member *member = join(0, LEDGER_ENGINE_SWAP, 300 * MIB);
     daemon_state.config.daemon.host_memory_ahead = true;
     member->session.properties.idle_suspend_seconds = 3600;
-    member->says = (struct wire_moved){.resident_bytes = 300 * MIB, .flags = WIRE_MOVED_STEPS};
+    member->says = (struct wire_moved){.resident_bytes = 300 * MIB};
     say(member);
     moves_look_ahead(&daemon_state);
     assert_null(chunk.made); /* it may still grow */
@@ -586,10 +610,10 @@ static void leave_as_far_as(struct member *member, uint64_t evicted_bytes, uint6
     say(member);
 }
 
-static void who_can_leave_in_steps_begins_with_the_first_chunk(void **state)
+static void a_process_begins_to_leave_with_the_first_chunk(void **state)
 {
     const uint64_t bytes = 600 * MIB;
-    struct member *member = begin_to_leave(bytes, WIRE_MOVED_STEPS);
+    struct member *member = begin_to_leave(bytes);
     end_chunk(NULL);
     assert_int_equal(member->evictions, 1);
     assert_non_null(chunk.made); /* the next one is made meanwhile, */
@@ -609,22 +633,10 @@ static void who_can_leave_in_steps_begins_with_the_first_chunk(void **state)
     assert_int_equal(member->process.move->given_bytes, 640 * MIB);
 }
 
-static void an_older_process_is_given_all_of_it_first(void **state)
-{
-    const uint64_t bytes = 600 * MIB;
-    struct member *member = begin_to_leave(bytes, 0);
-    for (unsigned i = 0; i < 3; i++) {
-        assert_int_equal(member->evictions, 0);
-        end_chunk(NULL);
-    }
-    assert_int_equal(member->evictions, 1);
-    assert_null(chunk.made);
-}
-
 static void what_has_left_in_steps_comes_back_where_there_is_no_host_memory(void **state)
 {
     const uint64_t bytes = 600 * MIB;
-    struct member *member = begin_to_leave(bytes, WIRE_MOVED_STEPS);
+    struct member *member = begin_to_leave(bytes);
     end_chunk(NULL);
     uint64_t eviction = member->order;
     end_chunk("the machine has no more");
@@ -639,7 +651,7 @@ static void what_has_left_in_steps_comes_back_where_there_is_no_host_memory(void
 static void nobody_begins_to_leave_who_may_not_have_the_rest(void **state)
 {
     struct error error;
-    struct member *member = begin_to_leave(600 * MIB, WIRE_MOVED_STEPS);
+    struct member *member = begin_to_leave(600 * MIB);
     member->session.properties.host_memory_bytes = 512 * MIB; /* it was lowered since */
     end_chunk(NULL);
     assert_int_equal(member->evictions, 0);
@@ -1014,6 +1026,7 @@ static void who_is_stopped_while_it_comes_gives_its_room_away(void **state)
 {
     struct member *stopped = be_idle(0, 60 * PERCENT), *other = work(1, 0);
     exchange(stopped, other);
+    stopped->brings_no_parts = true;
     want_back(stopped);
     assert_int_equal(other->evictions, 1); /* it is idle */
     leave(other);
@@ -1029,6 +1042,7 @@ static void who_is_stopped_while_it_comes_gives_its_room_away(void **state)
     pass(100);
     assert_int_equal(other->evictions, 1); /* it is not sent away again for who does not answer */
     assert_true(moves_standing(&stopped->session).waits);
+    stopped->brings_no_parts = false;
     stopped->says.order = stopped->order; /* it goes on, and finds what it was told last */
     say(stopped);
     pass(5);
@@ -1045,6 +1059,7 @@ static void who_only_says_that_it_comes_is_put_off_for_longer_each_time(void **s
     struct member *liar = be_idle(0, 60 * PERCENT), *other = work(1, 0);
     unsigned away = 0;
     exchange(liar, other);
+    liar->brings_no_parts = true;
     for (unsigned i = 0; i < 1200; i++) {
         want_back(liar);
         liar->says.order = liar->order;
@@ -1105,9 +1120,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_cannot_move_tells_nothing, begin, end),
         cmocka_unit_test_setup_teardown(what_nvml_shows_counts_beyond_the_limit, begin, end),
         cmocka_unit_test_setup_teardown(what_cannot_leave_is_not_ordered_out_without_pause, begin, end),
-        cmocka_unit_test_setup_teardown(who_can_leave_in_steps_begins_with_the_first_chunk, begin, end),
+        cmocka_unit_test_setup_teardown(a_process_begins_to_leave_with_the_first_chunk, begin, end),
         cmocka_unit_test_setup_teardown(no_host_memory_ahead_is_no_failure_of_who_leaves, begin, end),
-        cmocka_unit_test_setup_teardown(an_older_process_is_given_all_of_it_first, begin, end),
         cmocka_unit_test_setup_teardown(what_has_left_in_steps_comes_back_where_there_is_no_host_memory,
                                         begin, end),
         cmocka_unit_test_setup_teardown(nobody_begins_to_leave_who_may_not_have_the_rest, begin, end),

@@ -182,7 +182,7 @@ static void tell_measure(struct member *member)
 {
     uint64_t passed = member->world->now - member->reported_at, busy = member->busy_ns;
     send(member->world, &member->outbox,
-         (struct mail){.type = member->flags & WIRE_LEASE_PROGRESS ? WIRE_PROGRESS : WIRE_REPORT,
+         (struct mail){.type = WIRE_REPORT,
                        .lease = member->lease,
                        .busy_ns = busy,
                        .computed_ns = member->device_ns - member->told_device_ns,
@@ -205,14 +205,11 @@ static uint64_t calm_ns(const struct member *member)
 
 static void give_back(struct member *member, uint32_t outcome)
 {
-    bool has_told = member->flags & WIRE_LEASE_PROGRESS;
-    if (has_told)
-        tell_measure(member);
+    tell_measure(member);
     send(member->world, &member->outbox,
          (struct mail){.type = WIRE_RETURNED,
                        .lease = member->lease,
                        .flags = outcome,
-                       .busy_ns = has_told ? 0 : member->busy_ns,
                        .ended_ns = outcome == WIRE_OUTCOME_DRAINED ? calm_ns(member) : 0});
     forget_measure(member);
 }
@@ -421,7 +418,7 @@ static void deliver(struct member *member)
         } else if (mail.type == WIRE_BURST) {
             struct wire_burst burst = {.lease = mail.lease, .begins = mail.flags};
             arbiter_burst(member->process, &burst, world->now);
-        } else if (mail.type == WIRE_PROGRESS) {
+        } else if (mail.type == WIRE_REPORT) {
             double times = !(member->misjudges > 0) ? 1
                            : member->reports++ % 2  ? member->misjudges / 2
                                                     : member->misjudges;
@@ -434,23 +431,17 @@ static void deliver(struct member *member)
                 member->last_each_ns = (double)mail.busy_ns / (double)mail.calls;
             if (member->remembers > 0 && mail.calls)
                 mail.busy_ns = told_of_late(member, (double)mail.busy_ns, (double)mail.calls);
-            struct wire_work work = {
-                .progress = {.lease = mail.lease,
-                             .busy_ns = member->says_nothing ? 0 : (uint64_t)((double)mail.busy_ns * times),
-                             .longest_ns = longest_of(&member->program),
-                             .calls = member->says_nothing ? 0 : mail.calls},
+            struct wire_report report = {
+                .lease = mail.lease,
+                .busy_ns = member->says_nothing ? 0 : (uint64_t)((double)mail.busy_ns * times),
+                .longest_ns = longest_of(&member->program),
+                .calls = member->says_nothing ? 0 : mail.calls,
                 .begun_ns = world->waits_are_told ? mail.computed_ns : 0,
                 .least_ns = (uint64_t)((double)mail.least_ns * times),
                 .measured = is_guess ? 0 : mail.calls};
-            arbiter_work(member->process, &work, world->now);
-        } else if (mail.type == WIRE_REPORT) {
-            struct wire_report report = {.lease = mail.lease,
-                                         .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
-                                         .longest_ns = longest_of(&member->program)};
             arbiter_report(member->process, &report, world->now);
         } else {
             struct wire_returned returned = {.lease = mail.lease,
-                                             .busy_ns = member->says_nothing ? 0 : mail.busy_ns,
                                              .longest_ns = longest_of(&member->program),
                                              .outcome = mail.flags,
                                              .ended_us = (uint32_t)(mail.ended_ns / 1000)};

@@ -1214,7 +1214,8 @@ static void a_maximum_is_kept_of_who_tells_nothing(void **state)
         struct wire_returned returned = {await(member, WIRE_GRANT), .outcome = WIRE_OUTCOME_DRAINED};
         uint64_t since = world.now;
         assert_int_equal(await(member, WIRE_REVOKE), returned.lease);
-        returned.busy_ns = turn % 3 == 0 ? 1000 : world.now - since;
+        struct wire_report report = {returned.lease, .busy_ns = turn % 3 == 0 ? 1000 : world.now - since};
+        arbiter_report(member->process, &report, world.now);
         arbiter_returned(member->process, &returned, world.now);
         member->inbox.count = 0;
     }

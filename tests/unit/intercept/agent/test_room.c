@@ -57,7 +57,7 @@ static void serve_seconds(bool has_daemon, unsigned seconds)
 
 static int set_up(void **state)
 {
-    static struct ledger_policy policy = {.gives_room = true};
+    static struct ledger_policy policy;
     static struct attachment attachment;
     attachment.slot.ledger.policy = &policy;
     struct private_area *area = private_get();

@@ -134,7 +134,6 @@ static int restore_part(uint32_t gpu, uint64_t most_bytes, void (*progress)(void
 
 const struct agent_mover swap_mover = {
     .takes_addresses = true,
-    .takes_parts = true,
     .take_chunk = take_chunk,
     .lock_pages = lock_pages,
     .count = count,
