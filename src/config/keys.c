@@ -98,7 +98,7 @@ static int set_stop(const char *text, enum config_stop *stop, struct error *erro
         *stop = CONFIG_STOP_REPORT;
         return 0;
     }
-    if (set_flag(text, &flag, NULL) < 0)
+    if (value_parse_flag(text, &flag, NULL) < 0)
         return error_set(error, EINVAL, NULL, "'%.80s' is not one of no, report and yes", text);
     *stop = flag ? CONFIG_STOP_YES : CONFIG_STOP_NO;
     return 0;

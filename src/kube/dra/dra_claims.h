@@ -5,10 +5,6 @@
 #include "kube/grpc/grpc.h"
 #include "kube/kubelet.h"
 
-/* The name of the file with a claim's CDI specification, without ".json". */
-#define DRA_CLAIMS_FILE_TEXT 80
-void dra_claims_file_name(const char *uid, char file[static DRA_CLAIMS_FILE_TEXT]);
-
 /* Methods (grpc.h) whose context begins with a `struct kubelet *`. */
 void dra_claims_prepare(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes);
 void dra_claims_unprepare(void *context, struct grpc_call *call, const uint8_t *message, size_t bytes);

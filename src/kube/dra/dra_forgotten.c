@@ -8,8 +8,8 @@
 #include "client/cdi.h"
 #include "client/session_fields.h"
 #include "kube/dra/claim_names.h"
+#include "kube/dra/claim_prepare.h"
 #include "kube/dra/claim_words.h"
-#include "kube/dra/dra_claims.h"
 #include "kube/node/node.h"
 #include "kube/node/tasks.h"
 #include "kube/slices/lost_containers.h"
@@ -30,7 +30,7 @@ static const char *claim_of(const json_t *session)
  * the daemon ends no session that has programs. False: it must be looked at again. */
 static bool end_if_forgotten(struct kubelet *kubelet, const json_t *session, const char *uid)
 {
-    char file[DRA_CLAIMS_FILE_TEXT];
+    char file[CLAIM_FILE_TEXT];
     struct error error;
     const char *name = session_text(session, "name");
     if (claim_names_are_kept(kubelet, uid))
@@ -39,7 +39,7 @@ static bool end_if_forgotten(struct kubelet *kubelet, const json_t *session, con
         return false;
     if (node_request_session(kubelet, "DELETE", name, "", NULL, NULL, &error) < 0)
         return false;
-    dra_claims_file_name(uid, file);
+    claim_file_name(uid, file);
     if (cdi_remove(kubelet->options.cdi_dir, file, &error) < 0)
         fprintf(stderr, "gpuslice-kubelet: %s\n", error.message);
     fprintf(stderr, "gpuslice-kubelet: session %s ended: the kubelet has forgotten its claim\n", name);

@@ -1,5 +1,5 @@
-/* pods.h - which pods' containers have which slices, by the kubelet's pod-resources interface. Sessions are
- * labelled with their pods, limited as the pods' annotations say, and ended when the containers have gone. */
+/* pods.h - asks the kubelet which pods' containers have which slices, by its pod-resources interface
+ * (pod_sessions.h: what follows for the sessions). */
 #pragma once
 
 #include "kube/kubelet.h"
