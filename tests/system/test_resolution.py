@@ -24,7 +24,7 @@ def rows(kind):
     found = set(re.findall(rf"^{kind}\((\w+)\)", text, re.MULTILINE))
     if kind == "HOOK":
         submits = (SOURCE / "src/intercept/submit/submit.def").read_text()
-        found |= set(re.findall(r"^(?:SUBMITS|COPIES_SYNC|COPIES_ASYNC|COPIES_INSIDE|COPIES_BOXES|LAUNCHES)\((\w+),", submits, re.MULTILINE))
+        found |= set(re.findall(r"^(?:SUBMITS|COPIES_SYNC|COPIES_ASYNC|REACHES|LAUNCHES)\((\w+),", submits, re.MULTILINE))
     return found
 
 

@@ -96,34 +96,29 @@ static inline CUresult ended(bool waits, CUstream stream, CUresult result)
  * such a launch fails, and may be tried again. */
 #define IF_FULL(result, to, attempt)                                                                         \
     (__builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, false) && gate_wait_for_room(to, attempt))
+/* How each kind of work passes the gate. */
+#define ENTER_SUBMITS(gate, to) gate_enter(gate, to)
+#define ENTER_COPIES_SYNC(gate, to) gate_enter_sync_copy(gate, to)
+#define ENTER_COPIES_ASYNC(gate, to) gate_enter_async_copy(gate, to)
+#define LEAVE_SUBMITS(gate, to) gate_leave(gate, to)
+#define LEAVE_COPIES_SYNC(gate, to) gate_leave(gate, to)
+#define LEAVE_COPIES_ASYNC(gate, to) gate_leave_async_copy(gate, to)
+#define PASSES_AS(kind, call, symbol, form, stream, ...)                                                     \
+    PASSES(symbol, form, stream, WAITS_##stream, call, (ENTER_##kind(gate, to), true),                       \
+           LEAVE_##kind(gate, to), ONCE, __VA_ARGS__)
 #define SUBMITS(symbol, form, stream, ...)                                                                   \
-    PASSES(symbol, form, stream, WAITS_##stream, PLAINLY(symbol, __VA_ARGS__), (gate_enter(gate, to), true), \
-           gate_leave(gate, to), ONCE, __VA_ARGS__)
+    PASSES_AS(SUBMITS, PLAINLY(symbol, __VA_ARGS__), symbol, form, stream, __VA_ARGS__)
 #define COPIES_SYNC(symbol, form, stream, ...)                                                               \
-    PASSES(symbol, form, stream, true, PLAINLY(symbol, __VA_ARGS__), (gate_enter_sync_copy(gate, to), true), \
-           gate_leave(gate, to), ONCE, __VA_ARGS__)
+    PASSES_AS(COPIES_SYNC, PLAINLY(symbol, __VA_ARGS__), symbol, form, stream, __VA_ARGS__)
 #define COPIES_ASYNC(symbol, form, stream, ...)                                                              \
-    PASSES(symbol, form, stream, false, PLAINLY(symbol, __VA_ARGS__),                                        \
-           (gate_enter_async_copy(gate, to), true), gate_leave_async_copy(gate, to), ONCE, __VA_ARGS__)
+    PASSES_AS(COPIES_ASYNC, PLAINLY(symbol, __VA_ARGS__), symbol, form, stream, __VA_ARGS__)
+#define REACHES(symbol, form, stream, kind, ...)                                                             \
+    PASSES_AS(kind,                                                                                          \
+              peer_copies_are_possible() ? peer_copies_##symbol(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)))        \
+                                         : PLAINLY(symbol, __VA_ARGS__),                                     \
+              symbol, form, stream, __VA_ARGS__)
 #define LAUNCHES(symbol, form, stream, function, ...)                                                        \
     PASSES(symbol, form, stream, false, PLAINLY(symbol, __VA_ARGS__),                                        \
            gate_enter_launch(gate, to, FUNCTION_##function, OVERLAPS_##stream),                              \
            gate_leave_launch(gate, to, OVERLAPS_##stream), IF_FULL, __VA_ARGS__)
-#define BETWEEN_3(peer) real(peer)(a1, between.to, a2, between.from, a3)
-#define BETWEEN_4(peer) real(peer)(a1, between.to, a2, between.from, a3, a4)
-#define COPIES_INSIDE(symbol, form, stream, peer, ...)                                                       \
-    static CUresult JOIN(copy_by_, symbol)(JOIN(PARAMETERS_, COUNT(__VA_ARGS__))(__VA_ARGS__))               \
-    {                                                                                                        \
-        struct peer_copy between;                                                                            \
-        return peer_copies_is_one(a1, a2, &between) && real(peer) ? JOIN(BETWEEN_, COUNT(__VA_ARGS__))(peer) \
-                                                                  : PLAINLY(symbol, __VA_ARGS__);            \
-    }                                                                                                        \
-    PASSES(symbol, form, stream, WAITS_##stream,                                                             \
-           JOIN(copy_by_, symbol)(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__))), (gate_enter(gate, to), true),       \
-           gate_leave(gate, to), ONCE, __VA_ARGS__)
-#define COPIES_BOXES(symbol, form, stream, ...)                                                              \
-    PASSES(symbol, form, stream, WAITS_##stream,                                                             \
-           peer_copies_are_possible() ? peer_copies_##symbol(JOIN(ARGUMENTS_, COUNT(__VA_ARGS__)))           \
-                                      : PLAINLY(symbol, __VA_ARGS__),                                        \
-           (gate_enter(gate, to), true), gate_leave(gate, to), ONCE, __VA_ARGS__)
 #include "intercept/submit/submit.def"

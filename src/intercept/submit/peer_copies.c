@@ -1,368 +1,253 @@
-/* peer_copies.c - copies of boxes, and batches of copies, some of which are between cards that cannot reach each other. */
+/* peer_copies.c - which copies and memsets the card that is asked cannot carry out, and the calls for one of them each. */
 #include "intercept/submit/peer_copies.h"
 
+#include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
+#include "intercept/submit/copy_work.h"
+#include "intercept/submit/elsewhere.h"
+#include "intercept/submit/in_flight_entry.h"
 
-peer_copies_finder *_Atomic peer_copies_find;
+peer_places_finder *_Atomic peer_places_find;
 
-/* --- Boxes ----------------------------------------------------------------------------------------- */
+/* --- Deciding -------------------------------------------------------------------------------------- */
 
-static bool is_memory(CUmemorytype type)
+/* One end of a copy, or what a memset sets. */
+struct end {
+    CUdeviceptr address; /* 0: it is the host's, or an array */
+    bool is_array, is_ours;
+    struct peer_place place; /* if it is ours */
+};
+
+static struct end end_of(CUmemorytype type, CUdeviceptr device, size_t offset)
 {
-    return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+    struct end end = {.is_array = type == CU_MEMORYTYPE_ARRAY};
+    if (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED)
+        end.address = device + offset;
+    peer_places_finder *find = atomic_load_explicit(&peer_places_find, memory_order_relaxed);
+    end.is_ours = end.address && find && find(end.address, &end.place);
+    return end;
 }
 
-static CUdeviceptr to_of(const CUDA_MEMCPY3D_PEER *box)
+static void find_ends(const CUgraphNodeParams *work, struct end *to, struct end *from)
 {
-    return box->dstDevice + (box->dstZ * box->dstHeight + box->dstY) * box->dstPitch + box->dstXInBytes;
+    const CUDA_MEMCPY3D *copy = &work->memcpy.copyParams;
+    *to = *from = (struct end){0};
+    if (work->type == CU_GRAPH_NODE_TYPE_MEMSET) {
+        *to = end_of(CU_MEMORYTYPE_DEVICE, work->memset.dst, 0);
+    } else if (work->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+        *to = end_of(copy->dstMemoryType, copy->dstDevice,
+                     (copy->dstZ * copy->dstHeight + copy->dstY) * copy->dstPitch + copy->dstXInBytes);
+        *from = end_of(copy->srcMemoryType, copy->srcDevice,
+                       (copy->srcZ * copy->srcHeight + copy->srcY) * copy->srcPitch + copy->srcXInBytes);
+    }
 }
 
-static CUdeviceptr from_of(const CUDA_MEMCPY3D_PEER *box)
+static bool is_reached(const struct end *end, CUdevice device)
 {
-    return box->srcDevice + (box->srcZ * box->srcHeight + box->srcY) * box->srcPitch + box->srcXInBytes;
+    return end->place.reachable >> device & 1;
 }
 
-/* Whether the box is such a copy; it gets its contexts. */
-static bool is_between(CUDA_MEMCPY3D_PEER *box)
+/* Both ends are ours. */
+static bool is_between(const struct end *to, const struct end *from, CUdevice device)
 {
-    struct peer_copy between;
-    if (!is_memory(box->srcMemoryType) || !is_memory(box->dstMemoryType) ||
-        !peer_copies_is_one(to_of(box), from_of(box), &between))
+    bool is_apart = to->place.device != from->place.device && !is_reached(to, from->place.device) &&
+                    !is_reached(from, to->place.device);
+    return is_apart || !is_reached(to, device) || !is_reached(from, device);
+}
+
+/* Whether it is memory of a card, though not ours. The context that it goes with; `asked` if it goes with none. */
+static bool is_on_card(const struct end *end, CUcontext asked, CUcontext *context)
+{
+    unsigned type = 0, is_managed = 0;
+    *context = asked;
+    if (end->is_array)
+        return true; /* the copy ignores its context */
+    if (!end->address ||
+        real(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, end->address) != CUDA_SUCCESS ||
+        type != CU_MEMORYTYPE_DEVICE ||
+        real(cuPointerGetAttribute)(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, end->address) !=
+            CUDA_SUCCESS ||
+        is_managed)
         return false;
-    box->srcMemoryType = box->dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    box->srcContext = between.from;
-    box->dstContext = between.to;
+    if (real(cuPointerGetAttribute)(context, CU_POINTER_ATTRIBUTE_CONTEXT, end->address) != CUDA_SUCCESS ||
+        !*context)
+        *context = asked;
     return true;
 }
 
-bool peer_copies_name_contexts(const CUDA_MEMCPY3D *copy, CUDA_MEMCPY3D_PEER *box)
+enum peer_way peer_copies_way(const CUgraphNodeParams *work, CUcontext asked, struct peer_contexts *contexts)
 {
-    if (!copy)
-        return false;
-    *box = (CUDA_MEMCPY3D_PEER){.srcXInBytes = copy->srcXInBytes,
+    struct end to, from;
+    CUcontext other;
+    CUdevice device;
+    *contexts = (struct peer_contexts){NULL, NULL};
+    find_ends(work, &to, &from);
+    if ((!to.is_ours && !from.is_ours) || !own_calls_device(asked, &device))
+        return PEER_AS_GIVEN;
+    if (to.is_ours && from.is_ours) {
+        *contexts = (struct peer_contexts){to.place.context, from.place.context};
+        return is_between(&to, &from, device) ? PEER_BETWEEN : PEER_AS_GIVEN;
+    }
+    const struct end *ours = to.is_ours ? &to : &from;
+    bool is_between_cards = is_on_card(to.is_ours ? &from : &to, asked, &other);
+    CUcontext rest = is_between_cards ? other : ours->place.context;
+    contexts->to = to.is_ours ? to.place.context : rest;
+    contexts->from = from.is_ours ? from.place.context : rest;
+    if (is_reached(ours, device))
+        return PEER_AS_GIVEN;
+    return is_between_cards ? PEER_BETWEEN : PEER_ELSEWHERE;
+}
+
+/* --- Doing ----------------------------------------------------------------------------------------- */
+
+static CUmemorytype type_of(CUmemorytype given)
+{
+    return given == CU_MEMORYTYPE_UNIFIED ? CU_MEMORYTYPE_DEVICE : given;
+}
+
+CUDA_MEMCPY3D_PEER peer_copies_box(const CUgraphNodeParams *work, const struct peer_contexts *contexts)
+{
+    const CUDA_MEMCPY3D *copy = &work->memcpy.copyParams;
+    return (CUDA_MEMCPY3D_PEER){.srcXInBytes = copy->srcXInBytes,
                                 .srcY = copy->srcY,
                                 .srcZ = copy->srcZ,
                                 .srcLOD = copy->srcLOD,
-                                .srcMemoryType = copy->srcMemoryType,
+                                .srcMemoryType = type_of(copy->srcMemoryType),
                                 .srcDevice = copy->srcDevice,
+                                .srcArray = copy->srcArray,
+                                .srcContext = contexts->from,
                                 .srcPitch = copy->srcPitch,
                                 .srcHeight = copy->srcHeight,
                                 .dstXInBytes = copy->dstXInBytes,
                                 .dstY = copy->dstY,
                                 .dstZ = copy->dstZ,
                                 .dstLOD = copy->dstLOD,
-                                .dstMemoryType = copy->dstMemoryType,
+                                .dstMemoryType = type_of(copy->dstMemoryType),
                                 .dstDevice = copy->dstDevice,
+                                .dstArray = copy->dstArray,
+                                .dstContext = contexts->to,
                                 .dstPitch = copy->dstPitch,
                                 .dstHeight = copy->dstHeight,
                                 .WidthInBytes = copy->WidthInBytes,
                                 .Height = copy->Height,
                                 .Depth = copy->Depth};
-    return is_between(box);
 }
 
-static bool is_2d_between(const CUDA_MEMCPY2D *copy, CUDA_MEMCPY3D_PEER *box)
+static CUresult copy_box(const CUDA_MEMCPY3D_PEER *box, CUstream stream, bool waits)
 {
-    if (!copy)
+    if (!waits)
+        return real(cuMemcpy3DPeerAsync)(box, stream);
+    return stream == CU_STREAM_PER_THREAD ? real(cuMemcpy3DPeer_ptds)(box) : real(cuMemcpy3DPeer)(box);
+}
+
+static CUresult copy_line(const CUDA_MEMCPY3D_PEER *line, CUstream stream, bool waits)
+{
+    if (!waits)
+        return real(cuMemcpyPeerAsync)(line->dstDevice, line->dstContext, line->srcDevice, line->srcContext,
+                                       line->WidthInBytes, stream);
+    return (stream == CU_STREAM_PER_THREAD ? real(cuMemcpyPeer_ptds) : real(cuMemcpyPeer))(
+        line->dstDevice, line->dstContext, line->srcDevice, line->srcContext, line->WidthInBytes);
+}
+
+static CUresult copy_between(const CUgraphNodeParams *work, const struct peer_contexts *contexts,
+                             CUstream stream, bool waits)
+{
+    CUDA_MEMCPY3D_PEER box = peer_copies_box(work, contexts);
+    return copy_work_is_line(work) ? copy_line(&box, stream, waits) : copy_box(&box, stream, waits);
+}
+
+/* How a capture in the stream has the call go on. The driver refuses synchronous calls, and what is in a stream that other captures
+ * forbid: it is asked, since it also ends the capture. */
+enum captured { CAPTURED_NOT, CAPTURED_AS_NODE, CAPTURED_REFUSED };
+
+static enum captured look_for_capture(CUstream stream, bool is_sync)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!own_calls_has_captured() || !real(cuStreamIsCapturing))
+        return CAPTURED_NOT;
+    if (real(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS)
+        return CAPTURED_REFUSED;
+    if (status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return CAPTURED_NOT;
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE && !is_sync ? CAPTURED_AS_NODE : CAPTURED_REFUSED;
+}
+
+bool peer_copies_do(const CUgraphNodeParams *work, CUstream stream, bool is_sync, CUresult *result)
+{
+    struct peer_contexts contexts;
+    enum peer_way way = peer_copies_way(work, in_flight_stream_context(stream), &contexts);
+    enum captured captured = way == PEER_AS_GIVEN ? CAPTURED_NOT : look_for_capture(stream, is_sync);
+    if (way == PEER_AS_GIVEN || captured == CAPTURED_REFUSED)
         return false;
-    *box = (CUDA_MEMCPY3D_PEER){.srcXInBytes = copy->srcXInBytes,
-                                .srcY = copy->srcY,
-                                .srcMemoryType = copy->srcMemoryType,
-                                .srcDevice = copy->srcDevice,
-                                .srcPitch = copy->srcPitch,
-                                .dstXInBytes = copy->dstXInBytes,
-                                .dstY = copy->dstY,
-                                .dstMemoryType = copy->dstMemoryType,
-                                .dstDevice = copy->dstDevice,
-                                .dstPitch = copy->dstPitch,
-                                .WidthInBytes = copy->WidthInBytes,
-                                .Height = copy->Height,
-                                .Depth = 1};
-    return is_between(box);
+    if (way == PEER_BETWEEN)
+        *result = copy_between(work, &contexts, stream, is_sync);
+    else if (captured == CAPTURED_AS_NODE)
+        *result = elsewhere_capture(work, contexts.to, stream);
+    else
+        *result = elsewhere_do(work, contexts.to, stream, is_sync && work->type == CU_GRAPH_NODE_TYPE_MEMCPY);
+    return true;
 }
 
-#define BOX(symbol, is_one, peer, type)                                                                      \
-    CUresult peer_copies_##symbol(const type *copy)                                                          \
+/* --- The calls ------------------------------------------------------------------------------------- */
+
+/* A call with the legacy stream, or a named one; and its form with the thread's own. */
+#define DOES(symbol, suffix, parameters, arguments, stream, per_thread, is_sync, work)                       \
+    DOES_ONE(symbol, parameters, arguments, stream, is_sync, work)                                           \
+    DOES_ONE(symbol##suffix, parameters, arguments, per_thread, is_sync, work)
+#define DOES_ONE(symbol, parameters, arguments, stream, is_sync, work)                                       \
+    CUresult peer_copies_##symbol parameters                                                                 \
     {                                                                                                        \
-        CUDA_MEMCPY3D_PEER box;                                                                              \
-        return is_one(copy, &box) && real(peer) ? real(peer)(&box) : real(symbol)(copy);                     \
+        CUgraphNodeParams described = work;                                                                  \
+        CUresult result;                                                                                     \
+        return peer_copies_do(&described, stream, is_sync, &result) ? result : real(symbol) arguments;       \
     }
-#define BOX_ASYNC(symbol, is_one, peer, type)                                                                \
-    CUresult peer_copies_##symbol(const type *copy, CUstream stream)                                         \
-    {                                                                                                        \
-        CUDA_MEMCPY3D_PEER box;                                                                              \
-        return is_one(copy, &box) && real(peer) ? real(peer)(&box, stream) : real(symbol)(copy, stream);     \
-    }
-BOX(cuMemcpy2D_v2, is_2d_between, cuMemcpy3DPeer, CUDA_MEMCPY2D)
-BOX(cuMemcpy2D_v2_ptds, is_2d_between, cuMemcpy3DPeer_ptds, CUDA_MEMCPY2D)
-BOX(cuMemcpy2DUnaligned_v2, is_2d_between, cuMemcpy3DPeer, CUDA_MEMCPY2D)
-BOX(cuMemcpy2DUnaligned_v2_ptds, is_2d_between, cuMemcpy3DPeer_ptds, CUDA_MEMCPY2D)
-BOX(cuMemcpy3D_v2, peer_copies_name_contexts, cuMemcpy3DPeer, CUDA_MEMCPY3D)
-BOX(cuMemcpy3D_v2_ptds, peer_copies_name_contexts, cuMemcpy3DPeer_ptds, CUDA_MEMCPY3D)
-BOX_ASYNC(cuMemcpy2DAsync_v2, is_2d_between, cuMemcpy3DPeerAsync, CUDA_MEMCPY2D)
-BOX_ASYNC(cuMemcpy2DAsync_v2_ptsz, is_2d_between, cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY2D)
-BOX_ASYNC(cuMemcpy3DAsync_v2, peer_copies_name_contexts, cuMemcpy3DPeerAsync, CUDA_MEMCPY3D)
-BOX_ASYNC(cuMemcpy3DAsync_v2_ptsz, peer_copies_name_contexts, cuMemcpy3DPeerAsync_ptsz, CUDA_MEMCPY3D)
+#define SYNC(symbol, parameters, arguments, work)                                                            \
+    DOES(symbol, _ptds, parameters, arguments, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, true, work)
+#define ASYNC(symbol, parameters, arguments, work)                                                           \
+    DOES(symbol, _ptsz, parameters, arguments, stream ? stream : CU_STREAM_LEGACY,                           \
+         stream ? stream : CU_STREAM_PER_THREAD, false, work)
 
-/* --- Copies with attributes, alone and in batches -------------------------------------------------- */
+/* A copy of a line, synchronous and not. */
+#define END(type, address) ((struct copy_end){CU_MEMORYTYPE_##type, (CUdeviceptr)(address)})
+#define LINE(symbol, symbol_async, to_type, to_kind, from_type, from_kind)                                   \
+    SYNC(symbol, (to_type to, from_type from, size_t bytes), (to, from, bytes),                              \
+         copy_work_line(END(to_kind, to), END(from_kind, from), bytes))                                      \
+    ASYNC(symbol_async, (to_type to, from_type from, size_t bytes, CUstream stream),                         \
+          (to, from, bytes, stream), copy_work_line(END(to_kind, to), END(from_kind, from), bytes))
+LINE(cuMemcpy, cuMemcpyAsync, CUdeviceptr, UNIFIED, CUdeviceptr, UNIFIED)
+LINE(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, CUdeviceptr, DEVICE, CUdeviceptr, DEVICE)
+LINE(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, DEVICE, const void *, HOST)
+LINE(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, void *, HOST, CUdeviceptr, DEVICE)
 
-/* A driver carries out none of these in the legacy stream, or in one that is being captured: then it is to say so. */
-static bool is_for_driver(CUstream stream)
-{
-    CUstreamCaptureStatus status;
-    return !stream || stream == CU_STREAM_LEGACY || !real(cuStreamIsCapturing) ||
-           real(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS ||
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
+SYNC(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *copy), (copy), copy_work_rows(copy))
+SYNC(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *copy), (copy), copy_work_rows(copy))
+SYNC(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *copy), (copy), copy_work_box(copy))
+ASYNC(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *copy, CUstream stream), (copy, stream), copy_work_rows(copy))
+ASYNC(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *copy, CUstream stream), (copy, stream), copy_work_box(copy))
 
-static CUstream per_thread(CUstream stream)
-{
-    return stream ? stream : CU_STREAM_PER_THREAD;
-}
+/* An array has no context to name, and no card but its own can read or write it. */
+#define LINE_OF_ARRAY(symbol, parameters, arguments, ...)                                                    \
+    SYNC(symbol, parameters, arguments,                                                                      \
+         copy_work_box(&(CUDA_MEMCPY3D){.WidthInBytes = bytes, .Height = 1, .Depth = 1, __VA_ARGS__}))
+LINE_OF_ARRAY(cuMemcpyAtoD_v2, (CUdeviceptr to, CUarray from, size_t offset, size_t bytes),
+              (to, from, offset, bytes), .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = to,
+              .srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = from, .srcXInBytes = offset)
+LINE_OF_ARRAY(cuMemcpyDtoA_v2, (CUarray to, size_t offset, CUdeviceptr from, size_t bytes),
+              (to, offset, from, bytes), .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = to,
+              .dstXInBytes = offset, .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from)
 
-static bool is_order(CUmemcpySrcAccessOrder order)
-{
-    return order >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
-}
-
-/* A copy between cards reads in the order of the stream. Whoever lets the source go after the call has it read by then. */
-static CUresult end_read(CUresult result, CUmemcpySrcAccessOrder order, CUstream stream)
-{
-    return result == CUDA_SUCCESS && order == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL
-               ? real(cuStreamSynchronize)(stream)
-               : result;
-}
-
-/* What the driver's calls for it are given, whatever their form. */
-struct batch {
-    CUdeviceptr *to, *from;
-    size_t *bytes, count;
-    CUmemcpyAttributes *attributes;
-    size_t *first, attribute_count; /* first[k]: to which copy attributes[k] apply first */
-    size_t *failed;                 /* NULL: the call does not tell */
-    CUstream stream;
-};
-typedef CUresult plain_batch(const struct batch *batch);
-
-static bool is_well_formed(const struct batch *batch)
-{
-    size_t count = batch->attribute_count;
-    bool is_so = batch->to && batch->from && batch->bytes && batch->attributes && batch->first && count &&
-                 count <= batch->count && batch->first[0] == 0;
-    for (size_t k = 0; is_so && k < count; k++)
-        is_so = is_order(batch->attributes[k].srcAccessOrder) &&
-                (k == 0 || batch->first[k] > batch->first[k - 1]);
-    for (size_t i = 0; is_so && i < batch->count; i++)
-        is_so = batch->bytes[i] > 0;
-    return is_so;
-}
-
-static bool has_between(const struct batch *batch)
-{
-    struct peer_copy between;
-    for (size_t i = 0; i < batch->count; i++)
-        if (peer_copies_is_one(batch->to[i], batch->from[i], &between))
-            return true;
-    return false;
-}
-
-static CUresult copy_one(const struct batch *batch, size_t i, CUmemcpyAttributes *attributes,
-                         plain_batch *plain)
-{
-    struct peer_copy between;
-    size_t first = 0;
-    struct batch one = {.to = &batch->to[i],
-                        .from = &batch->from[i],
-                        .bytes = &batch->bytes[i],
-                        .count = 1,
-                        .attributes = attributes,
-                        .first = &first,
-                        .attribute_count = 1,
-                        .stream = batch->stream};
-    size_t failed;
-    one.failed = batch->failed ? &failed : NULL;
-    if (!peer_copies_is_one(*one.to, *one.from, &between))
-        return plain(&one);
-    CUresult result =
-        real(cuMemcpyPeerAsync)(*one.to, between.to, *one.from, between.from, *one.bytes, one.stream);
-    return end_read(result, attributes->srcAccessOrder, one.stream);
-}
-
-/* Tell which copy failed, if the call is to: the last one of `begun`. */
-static void tell_failed(size_t *failed, CUresult result, size_t begun)
-{
-    if (failed)
-        *failed = result == CUDA_SUCCESS ? SIZE_MAX : begun - 1;
-}
-
-/* One by one, if any is such a copy: copies of a batch have no order among themselves. */
-static CUresult copy_batch(const struct batch *batch, plain_batch *plain)
-{
-    CUresult result = CUDA_SUCCESS;
-    if (!is_well_formed(batch) || !real(cuMemcpyPeerAsync) || !has_between(batch) ||
-        is_for_driver(batch->stream))
-        return plain(batch);
-    size_t at = 0, k = 0;
-    for (; at < batch->count && result == CUDA_SUCCESS; at++) {
-        while (k + 1 < batch->attribute_count && batch->first[k + 1] <= at)
-            k++;
-        result = copy_one(batch, at, &batch->attributes[k], plain);
-    }
-    tell_failed(batch->failed, result, at);
-    return result;
-}
-
-static CUresult plain_first(const struct batch *batch)
-{
-    return real(cuMemcpyBatchAsync)(batch->to, batch->from, batch->bytes, batch->count, batch->attributes,
-                                    batch->first, batch->attribute_count, batch->failed, batch->stream);
-}
-
-static CUresult plain_second(const struct batch *batch)
-{
-    return real(cuMemcpyBatchAsync_v2)(batch->to, batch->from, batch->bytes, batch->count, batch->attributes,
-                                       batch->first, batch->attribute_count, batch->stream);
-}
-
-#define BATCH_FIRST(symbol, of)                                                                              \
-    CUresult peer_copies_##symbol(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,           \
-                                  CUmemcpyAttributes *attributes, size_t *first, size_t attribute_count,     \
-                                  size_t *failed, CUstream stream)                                           \
-    {                                                                                                        \
-        return copy_batch(                                                                                   \
-            &(struct batch){to, from, bytes, count, attributes, first, attribute_count, failed, of(stream)}, \
-            plain_first);                                                                                    \
-    }
-#define BATCH_SECOND(symbol, of)                                                                             \
-    CUresult peer_copies_##symbol(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,           \
-                                  CUmemcpyAttributes *attributes, size_t *first, size_t attribute_count,     \
-                                  CUstream stream)                                                           \
-    {                                                                                                        \
-        return copy_batch(                                                                                   \
-            &(struct batch){to, from, bytes, count, attributes, first, attribute_count, NULL, of(stream)},   \
-            plain_second);                                                                                   \
-    }
-BATCH_FIRST(cuMemcpyBatchAsync, )
-BATCH_FIRST(cuMemcpyBatchAsync_ptsz, per_thread)
-BATCH_SECOND(cuMemcpyBatchAsync_v2, )
-BATCH_SECOND(cuMemcpyBatchAsync_v2_ptsz, per_thread)
-
-#define WITH_ATTRIBUTES(symbol, of)                                                                          \
-    CUresult peer_copies_##symbol(CUdeviceptr to, CUdeviceptr from, size_t bytes,                            \
-                                  CUmemcpyAttributes *attributes, CUstream stream)                           \
-    {                                                                                                        \
-        struct peer_copy between;                                                                            \
-        if (!attributes || !is_order(attributes->srcAccessOrder) || !bytes || !real(cuMemcpyPeerAsync) ||    \
-            !peer_copies_is_one(to, from, &between) || is_for_driver(of(stream)))                            \
-            return real(symbol)(to, from, bytes, attributes, stream);                                        \
-        CUresult result = real(cuMemcpyPeerAsync)(to, between.to, from, between.from, bytes, of(stream));    \
-        return end_read(result, attributes->srcAccessOrder, of(stream));                                     \
-    }
-WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync, )
-WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync_ptsz, per_thread)
-
-/* --- Boxes with attributes, alone and in batches --------------------------------------------------- */
-
-/* Rows and layers of no length of their own follow each other without gaps. */
-static bool is_operation_between(const CUDA_MEMCPY3D_BATCH_OP *operation, CUDA_MEMCPY3D_PEER *box)
-{
-    const CUmemcpy3DOperand *to = &operation->dst, *from = &operation->src;
-    const CUextent3D *extent = &operation->extent;
-    if (to->type != CU_MEMCPY_OPERAND_TYPE_POINTER || from->type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
-        !is_order(operation->srcAccessOrder) || !extent->width || !extent->height || !extent->depth)
-        return false;
-    *box = (CUDA_MEMCPY3D_PEER){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                                .srcDevice = from->op.ptr.ptr,
-                                .srcPitch = from->op.ptr.rowLength ? from->op.ptr.rowLength : extent->width,
-                                .srcHeight =
-                                    from->op.ptr.layerHeight ? from->op.ptr.layerHeight : extent->height,
-                                .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                                .dstDevice = to->op.ptr.ptr,
-                                .dstPitch = to->op.ptr.rowLength ? to->op.ptr.rowLength : extent->width,
-                                .dstHeight = to->op.ptr.layerHeight ? to->op.ptr.layerHeight : extent->height,
-                                .WidthInBytes = extent->width,
-                                .Height = extent->height,
-                                .Depth = extent->depth};
-    return is_between(box);
-}
-
-struct boxes {
-    size_t count;
-    CUDA_MEMCPY3D_BATCH_OP *operations;
-    size_t *failed; /* NULL: the call does not tell */
-    unsigned long long flags;
-    CUstream stream;
-};
-typedef CUresult plain_boxes(const struct boxes *boxes);
-
-static bool has_box_between(const struct boxes *boxes)
-{
-    CUDA_MEMCPY3D_PEER box;
-    for (size_t i = 0; boxes->operations && i < boxes->count; i++)
-        if (is_operation_between(&boxes->operations[i], &box))
-            return true;
-    return false;
-}
-
-static CUresult copy_box(const struct boxes *boxes, size_t i, plain_boxes *plain)
-{
-    CUDA_MEMCPY3D_PEER box;
-    size_t failed;
-    CUDA_MEMCPY3D_BATCH_OP *operation = &boxes->operations[i];
-    if (!is_operation_between(operation, &box))
-        return plain(&(struct boxes){1, operation, boxes->failed ? &failed : NULL, 0, boxes->stream});
-    return end_read(real(cuMemcpy3DPeerAsync)(&box, boxes->stream), operation->srcAccessOrder, boxes->stream);
-}
-
-static CUresult copy_boxes(const struct boxes *boxes, plain_boxes *plain)
-{
-    CUresult result = CUDA_SUCCESS;
-    if (boxes->flags || !real(cuMemcpy3DPeerAsync) || !has_box_between(boxes) || is_for_driver(boxes->stream))
-        return plain(boxes);
-    size_t at = 0;
-    for (; at < boxes->count && result == CUDA_SUCCESS; at++)
-        result = copy_box(boxes, at, plain);
-    tell_failed(boxes->failed, result, at);
-    return result;
-}
-
-static CUresult plain_boxes_first(const struct boxes *boxes)
-{
-    return real(cuMemcpy3DBatchAsync)(boxes->count, boxes->operations, boxes->failed, boxes->flags,
-                                      boxes->stream);
-}
-
-static CUresult plain_boxes_second(const struct boxes *boxes)
-{
-    return real(cuMemcpy3DBatchAsync_v2)(boxes->count, boxes->operations, boxes->flags, boxes->stream);
-}
-
-static CUresult plain_box(const struct boxes *boxes)
-{
-    return real(cuMemcpy3DWithAttributesAsync)(boxes->operations, boxes->flags, boxes->stream);
-}
-
-#define BOXES_FIRST(symbol, of)                                                                              \
-    CUresult peer_copies_##symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, size_t *failed,          \
-                                  unsigned long long flags, CUstream stream)                                 \
-    {                                                                                                        \
-        return copy_boxes(&(struct boxes){count, operations, failed, flags, of(stream)}, plain_boxes_first); \
-    }
-#define BOXES_SECOND(symbol, of)                                                                             \
-    CUresult peer_copies_##symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *operations,                          \
-                                  unsigned long long flags, CUstream stream)                                 \
-    {                                                                                                        \
-        return copy_boxes(&(struct boxes){count, operations, NULL, flags, of(stream)}, plain_boxes_second);  \
-    }
-#define BOX_WITH_ATTRIBUTES(symbol, of)                                                                      \
-    CUresult peer_copies_##symbol(CUDA_MEMCPY3D_BATCH_OP *operation, unsigned long long flags,               \
-                                  CUstream stream)                                                           \
-    {                                                                                                        \
-        return copy_boxes(&(struct boxes){1, operation, NULL, flags, of(stream)}, plain_box);                \
-    }
-BOXES_FIRST(cuMemcpy3DBatchAsync, )
-BOXES_FIRST(cuMemcpy3DBatchAsync_ptsz, per_thread)
-BOXES_SECOND(cuMemcpy3DBatchAsync_v2, )
-BOXES_SECOND(cuMemcpy3DBatchAsync_v2_ptsz, per_thread)
-BOX_WITH_ATTRIBUTES(cuMemcpy3DWithAttributesAsync, )
-BOX_WITH_ATTRIBUTES(cuMemcpy3DWithAttributesAsync_ptsz, per_thread)
+/* Lines and rows of one value, synchronous and not. Those without a stream wait for nothing either. */
+#define FILL(bits, type)                                                                                     \
+    SYNC(cuMemsetD##bits##_v2, (CUdeviceptr to, type value, size_t count), (to, value, count),               \
+         copy_work_fill(to, 0, value, sizeof(type), count, 1))                                               \
+    ASYNC(cuMemsetD##bits##Async, (CUdeviceptr to, type value, size_t count, CUstream stream),               \
+          (to, value, count, stream), copy_work_fill(to, 0, value, sizeof(type), count, 1))                  \
+    SYNC(cuMemsetD2D##bits##_v2, (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height),    \
+         (to, pitch, value, width, height), copy_work_fill(to, pitch, value, sizeof(type), width, height))   \
+    ASYNC(cuMemsetD2D##bits##Async,                                                                          \
+          (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height, CUstream stream),          \
+          (to, pitch, value, width, height, stream),                                                         \
+          copy_work_fill(to, pitch, value, sizeof(type), width, height))
+FILL(8, unsigned char)
+FILL(16, unsigned short)
+FILL(32, unsigned int)

@@ -3,6 +3,7 @@
 #include "intercept/resolve/own_calls.h"
 #include "intercept/resolve/real.h"
 #include "intercept/resolve/report.h"
+#include "intercept/submit/copy_work.h"
 #include "intercept/submit/peer_copies.h"
 
 /* A stream that is being captured tells which nodes the next one would come after: here, the one that was captured. */
@@ -46,40 +47,89 @@ static bool capture_child(CUstream stream, CUgraphNode *node, const struct node_
     return is_added;
 }
 
-/* In the context that carries out the copy. */
-static bool add_in_context(CUgraphNode *node, const struct node_place *place, const CUDA_MEMCPY3D *copy)
+static enum peer_way way_of(CUgraphNodeParams *work, struct peer_contexts *contexts)
 {
-    CUDA_MEMCPY3D_PEER box;
+    CUcontext *named = peer_copies_are_possible() ? copy_work_context(work) : NULL;
+    *contexts = (struct peer_contexts){NULL, NULL};
+    return named ? peer_copies_way(work, *named, contexts) : PEER_AS_GIVEN;
+}
+
+static bool has_one_context(const struct peer_contexts *contexts)
+{
+    return contexts->to && contexts->to == contexts->from;
+}
+
+/* Whether no one context can do it. */
+static bool is_between(CUgraphNodeParams *work, struct peer_contexts *contexts)
+{
+    return way_of(work, contexts) == PEER_BETWEEN && !has_one_context(contexts);
+}
+
+/* In the context that carries out the copy. */
+static bool add_in_context(CUgraphNode *node, const struct node_place *place, const CUDA_MEMCPY3D_PEER *box)
+{
     CUstream stream;
-    if (!peer_copies_name_contexts(copy, &box) ||
-        real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    if (real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return false;
-    bool is_added = capture_into(stream, node, place, &box) || capture_child(stream, node, place, &box);
+    bool is_added = capture_into(stream, node, place, box) || capture_child(stream, node, place, box);
     real(cuStreamDestroy_v2)(stream);
     return is_added;
 }
 
-bool peer_nodes_add(CUgraphNode *node, const struct node_place *place, const CUDA_MEMCPY3D *copy,
-                    CUcontext context)
+bool peer_nodes_add(CUgraphNode *node, const struct node_place *place, CUgraphNodeParams *work,
+                    CUresult *answer)
 {
     struct own_calls calls;
-    if (!node || !copy || !peer_copies_are_possible() || !real(cuMemcpy3DPeerAsync) ||
-        !real(cuStreamBeginCapture_v2) || !own_calls_begin(&calls, context))
+    struct peer_contexts contexts;
+    if (!node || !is_between(work, &contexts) || !real(cuStreamBeginCapture_v2) ||
+        !own_calls_begin(&calls, *copy_work_context(work)))
         return false;
-    bool is_added = add_in_context(node, place, copy);
+    CUDA_MEMCPY3D_PEER box = peer_copies_box(work, &contexts);
+    bool is_added = add_in_context(node, place, &box);
     own_calls_end(&calls);
+    if (is_added)
+        *answer = CUDA_SUCCESS;
     return is_added;
 }
 
-bool peer_nodes_cannot_set(const CUDA_MEMCPY3D *copy)
+CUcontext peer_nodes_context(CUgraphNodeParams *work)
+{
+    struct peer_contexts contexts;
+    bool is_another = way_of(work, &contexts) != PEER_AS_GIVEN && has_one_context(&contexts);
+    CUcontext *named = copy_work_context(work);
+    return is_another ? contexts.to : named ? *named : NULL;
+}
+
+CUgraphNodeParams *peer_nodes_place(CUgraphNodeParams *params, CUgraphNodeParams *work)
+{
+    CUcontext *named = copy_work_context(work), context = peer_nodes_context(work);
+    if (!params || !named || *named == context)
+        return params;
+    *named = context;
+    return work;
+}
+
+bool peer_nodes_refuse(CUgraphNodeParams *work, CUresult *answer)
 {
     static atomic_bool said;
-    CUDA_MEMCPY3D_PEER box;
-    if (!peer_copies_are_possible() || !peer_copies_name_contexts(copy, &box))
+    struct peer_contexts contexts;
+    if (!is_between(work, &contexts))
         return false;
     report_once(
         &said,
         "a node of a graph was to be set to a copy between two GPUs that cannot reach each other: that is "
         "refused where memory can leave the GPU; add such a copy as a new node");
+    *answer = CUDA_ERROR_INVALID_VALUE;
+    return true;
+}
+
+bool peer_nodes_set(CUgraphNode node, CUgraphNodeParams *work, CUresult *answer)
+{
+    struct peer_contexts contexts;
+    way_of(work, &contexts);
+    if (!has_one_context(&contexts) || !real(cuGraphNodeSetParams))
+        return peer_nodes_refuse(work, answer);
+    *copy_work_context(work) = contexts.to;
+    *answer = real(cuGraphNodeSetParams)(node, work);
     return true;
 }

@@ -1,9 +1,9 @@
-/* peer_nodes.h - nodes of graphs that copy between the memory of two cards that cannot reach each other (peer_copies.h).
+/* peer_nodes.h - nodes of graphs that copy or set memory that the card of the node's context cannot reach (peer_copies.h).
  *
- * A program that adds such a node by hand cannot say between which contexts it copies. A captured copy can, so the node is
- * made by capturing one, where the driver captures into a graph that there is (since CUDA 12.3) and the program is not
- * capturing into it itself; otherwise it is a child graph of one captured copy. What a program sets in a node later has
- * no place for contexts at all. */
+ * Where one context can do it, the node gets that context. A copy between cards that cannot reach each other names two, which a
+ * program that adds such a node by hand cannot say. A captured copy can, so the node is made by capturing one, where the driver
+ * captures into a graph that there is (since CUDA 12.3) and the program is not capturing into it itself; otherwise it is a child
+ * graph of one captured copy. What a program sets in a node later has no place for two contexts at all. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,21 +20,21 @@ struct node_place {
     size_t count;
 };
 
-/* The copy of a node of any kind; NULL: it is not a copy. */
-static inline const CUDA_MEMCPY3D *peer_nodes_copy(const CUgraphNodeParams *params)
-{
-    return params && params->type == CU_GRAPH_NODE_TYPE_MEMCPY ? &params->memcpy.copyParams : NULL;
-}
+/* What a node is to do (copy_work.h), with the context that the program named. Where a function returns true, `*answer` is the
+ * call's; otherwise the driver is to answer. */
 
-/* The context that such a node names; NULL: none. */
-static inline CUcontext peer_nodes_context(const CUgraphNodeParams *params)
-{
-    return peer_nodes_copy(params) ? params->memcpy.copyCtx : NULL;
-}
+/* Add a node for a copy between such cards. */
+bool peer_nodes_add(CUgraphNode *node, const struct node_place *place, CUgraphNodeParams *work,
+                    CUresult *answer);
 
-/* Add a node for a copy between such cards. False: it is not one, or it cannot be added so, and the driver is to answer. */
-bool peer_nodes_add(CUgraphNode *node, const struct node_place *place, const CUDA_MEMCPY3D *copy,
-                    CUcontext context);
+/* The context that the node is to have: the one that the program named, or one that reaches the memory. */
+CUcontext peer_nodes_context(CUgraphNodeParams *work);
 
-/* Whether a node would be set to such a copy, which could only fail whenever the graph is launched. */
-bool peer_nodes_cannot_set(const CUDA_MEMCPY3D *copy);
+/* The same for parameters of a node of any kind, of which `work` is a copy. Returns either. */
+CUgraphNodeParams *peer_nodes_place(CUgraphNodeParams *params, CUgraphNodeParams *work);
+
+/* Set a node by a call that names no context, so that the node may have any. */
+bool peer_nodes_set(CUgraphNode node, CUgraphNodeParams *work, CUresult *answer);
+
+/* Refuse to set a node to a copy between such cards, which could only fail whenever the graph is launched. */
+bool peer_nodes_refuse(CUgraphNodeParams *work, CUresult *answer);

@@ -3,8 +3,6 @@
 #include "simgpu/graph/graph.h"
 #include "simgpu/time/execution.h"
 
-enum { ADD_DEPENDENCIES = 0, SET_DEPENDENCIES = 1 }; /* CUstreamUpdateCaptureDependencies_flags */
-
 static CUresult stream_capturable(CUstream handle, bool per_thread, CUstream *stream)
 {
     CUcontext context;
@@ -145,11 +143,12 @@ static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *node
     CUcontext context;
     CUstream stream;
     SIM_TRY(sim_ready());
-    SIM_REQUIRE((flags == ADD_DEPENDENCIES || flags == SET_DEPENDENCIES) && (count == 0 || nodes));
+    SIM_REQUIRE(flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES || flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    SIM_REQUIRE(count == 0 || nodes);
     SIM_TRY(stream_find(handle, per_thread, &context, &stream));
     if (!stream)
         return CUDA_ERROR_ILLEGAL_STATE;
-    return capture_set_tail(stream, nodes, edges, count, flags == SET_DEPENDENCIES);
+    return capture_set_tail(stream, nodes, edges, count, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
 }
 
 SIM_FORMS(cuStreamUpdateCaptureDependencies, _ptsz, update,

@@ -290,12 +290,7 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
     return result == CUDA_SUCCESS ? free_ours(way, key, freed.is_small) : result;
 }
 
-/* --- Copies between cards ---------------------------------------------------------------------------- */
-
-static bool reaches(CUdevice device, const struct extent *extent)
-{
-    return extent_devices(extent) >> device & 1;
-}
+/* --- Copies and memsets between cards ------------------------------------------------------------------ */
 
 /* The context that a copy of the extent names: memory of pools goes with none, so it is any of the device. NULL: there is
  * none. */
@@ -309,38 +304,25 @@ static CUcontext context_of(const struct extent *extent)
     return context;
 }
 
-/* Whether a plain copy fails: the cards cannot reach each other, or the card of the current context, which would carry it out,
- * cannot reach both ends. */
-static bool needs_contexts(CUdevice current, const struct extent *one, const struct extent *other)
-{
-    bool is_apart =
-        one->device != other->device && !reaches(one->device, other) && !reaches(other->device, one);
-    return is_apart || !reaches(current, one) || !reaches(current, other);
-}
-
 /* What the program maps itself is to it what it is without us. */
-static bool swap_find_peer_copy(CUdeviceptr to, CUdeviceptr from, struct peer_copy *found)
+static bool swap_find_peer_place(CUdeviceptr address, struct peer_place *place)
 {
-    CUdevice current;
-    if (real(cuCtxGetDevice)(&current) != CUDA_SUCCESS)
-        return false;
     guard_lock(&swap_state()->lock);
-    const struct extent *one = extents_find(&swap_state()->extents, to),
-                        *other = extents_find(&swap_state()->extents, from);
-    bool is_between = one && other && needs_contexts(current, one, other);
-    if (is_between)
-        *found = (struct peer_copy){.to = context_of(one), .from = context_of(other)};
+    const struct extent *extent = extents_find(&swap_state()->extents, address);
+    if (extent)
+        *place = (struct peer_place){
+            .context = context_of(extent), .device = extent->device, .reachable = extent_devices(extent)};
     guard_unlock(&swap_state()->lock);
-    return is_between && found->to && found->from;
+    return extent && place->context;
 }
 
-/* From the first context on a second device on, copies may be between cards. */
+/* From the first context on a second device on, work of one card may be about memory of another. */
 static void look_for_peers(const struct swap_tools *met)
 {
     const struct swap_tools *tools = swap_state()->tools;
     for (unsigned i = 0; i < SWAP_CONTEXTS_MAX; i++)
         if (tools[i].context && tools[i].device != met->device)
-            atomic_store_explicit(&peer_copies_find, swap_find_peer_copy, memory_order_relaxed);
+            atomic_store_explicit(&peer_places_find, swap_find_peer_place, memory_order_relaxed);
 }
 
 /* Make the tools that move memory in this context; tools.h says why so early. If the card has no room for them, they

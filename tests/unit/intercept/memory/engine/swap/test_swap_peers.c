@@ -1,50 +1,10 @@
-/* Copies between two cards that cannot reach each other, in every form that has a call by contexts. The simulated driver refuses
- * plain copies between mapped memory there, as no driver promises them (FAKECUDA_UNKIND). */
-#include "memory/engine/swap/swap_world.h"
-
-#include <dlfcn.h>
-
-#include "cuda/driver_more.h"
-
-/* A function of the driver that nobody here hooks or calls. */
-#define DRIVERS(symbol) ((__typeof__(&symbol))dlsym(dlopen("libcuda.so.1", RTLD_LAZY), #symbol))
+/* Copies between two cards that cannot reach each other, in every form that has a call by contexts. */
+#include "memory/engine/swap/peer_world.h"
 
 /* 100 rows of 300 bytes, in memory of 1000 bytes a row; as a box, 2 layers of 50. */
-enum { ROW = 300, ROWS = 100, PITCH = 1000, LAYERS = 2, BYTES = 2 << 20 };
+enum { ROW = 300, ROWS = 100, PITCH = 1000, LAYERS = 2 };
 
-static CUcontext other;
-static CUdeviceptr here, there, beside; /* `beside` is on the card of `here` */
-static CUstream stream;
 static unsigned seed;
-
-static int make_two(void **state)
-{
-    if (make_context(state) != 0 || !(here = take(BYTES)) || !(beside = take(BYTES)) ||
-        real(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
-        cuCtxCreate_v2(&other, 0, 1) != CUDA_SUCCESS || !(there = take(BYTES)))
-        return -1;
-    return cuCtxSetCurrent(context) == CUDA_SUCCESS ? 0 : -1;
-}
-
-static int end_two(void **state)
-{
-    CUresult result = cuMemFree_v2(there);
-    if (result == CUDA_SUCCESS)
-        result = cuCtxDestroy_v2(other);
-    if (result == CUDA_SUCCESS)
-        result = cuCtxSetCurrent(context);
-    return result == CUDA_SUCCESS ? destroy_context(state) : -1;
-}
-
-/* By the context that the memory goes with, or could. */
-static void read_from(void *to, CUdeviceptr from, size_t bytes)
-{
-    bool is_there = from - there < BYTES;
-    assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
-    assert_int_equal(cuCtxSetCurrent(is_there ? other : context), CUDA_SUCCESS);
-    assert_int_equal(cuMemcpyDtoH_v2(to, from, bytes), CUDA_SUCCESS);
-    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
-}
 
 /* Rows of a box have arrived, and nothing between them has changed. */
 static void check_rows(CUdeviceptr to, unsigned char what, unsigned char between)
@@ -441,13 +401,9 @@ static void copies_of_pool_memory_arrive(void **state)
     assert_int_equal(cuStreamSynchronize(stream), CUDA_SUCCESS);
 }
 
-#define PEERS(name) cmocka_unit_test_setup_teardown(name, make_two, end_two)
-
-/* The simulated machine is this test's alone. */
 int main(void)
 {
-    setenv("FAKECUDA_UNKIND", "1", 1);
-    if (!start_world())
+    if (!start_peers())
         return 1;
     const struct CMUnitTest tests[] = {
         PEERS(copies_in_two_dimensions_arrive),
