@@ -233,7 +233,39 @@ static void an_address_tells_its_allocation(void **state)
     assert_int_equal(host, (uintptr_t)&local);
     assert_int_equal(begin, 77);
     assert_int_equal(length, 77);
+    unsigned char is_mapped = 9, is_managed = 9;
+    uint64_t id = 9;
+    assert_cuda(cuPointerGetAttributes(
+        3,
+        (CUpointer_attribute[]){CU_POINTER_ATTRIBUTE_MAPPED, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                CU_POINTER_ATTRIBUTE_BUFFER_ID},
+        (void *[]){&is_mapped, &is_managed, &id}, (CUdeviceptr)(uintptr_t)&local));
+    assert_int_equal(is_mapped, 0);
+    assert_int_equal(is_managed, 0);
+    assert_int_equal(id, 0);
     assert_cuda(cuMemFree_v2(pointer));
+}
+
+static uint64_t id_of(CUdeviceptr address)
+{
+    uint64_t id;
+    assert_cuda(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address));
+    return id;
+}
+
+/* By its ID alone a program knows that there is other memory now at an address. */
+static void each_allocation_has_an_id_of_its_own(void **state)
+{
+    CUdeviceptr first = take(MIB), second = take(MIB);
+    uint64_t first_id = id_of(first);
+    assert_int_equal(id_of(first + MIB - 1), first_id);
+    assert_true(id_of(second) > first_id);
+    assert_cuda(cuMemFree_v2(first));
+    CUdeviceptr third = take(MIB);
+    assert_int_equal(third, first);
+    assert_true(id_of(third) > id_of(second));
+    assert_cuda(cuMemFree_v2(second));
+    assert_cuda(cuMemFree_v2(third));
 }
 
 static void a_context_s_memory_goes_with_it(void **state)
@@ -470,6 +502,7 @@ int main(void)
         cmocka_unit_test(managed_memory_is_the_host_s_too),
         cmocka_unit_test(host_memory_is_pinned_and_registered),
         cmocka_unit_test(an_address_tells_its_allocation),
+        cmocka_unit_test(each_allocation_has_an_id_of_its_own),
         cmocka_unit_test(what_is_set_to_synchronous_is_waited_for),
         cmocka_unit_test(a_context_s_memory_goes_with_it),
         cmocka_unit_test(a_pool_reserves_in_steps_and_gives_back_when_synchronised),
