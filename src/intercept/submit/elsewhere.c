@@ -102,12 +102,15 @@ static CUresult submit_at(const struct place *place, const CUgraphNodeParams *wo
     return result;
 }
 
+/* Where the program's stream cannot be made to wait for it, the program does. */
 static CUresult do_between(const struct place *asked, const struct place *own, const CUgraphNodeParams *work)
 {
     CUresult result = follow(asked, own);
     if (result == CUDA_SUCCESS)
         result = submit_at(own, work);
-    return result == CUDA_SUCCESS ? follow(own, asked) : result;
+    if (result != CUDA_SUCCESS || follow(own, asked) == CUDA_SUCCESS)
+        return result;
+    return real(cuStreamSynchronize)(own->stream);
 }
 
 CUresult elsewhere_do(const CUgraphNodeParams *work, CUcontext context, CUstream stream, bool waits)

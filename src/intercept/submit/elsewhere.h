@@ -11,7 +11,7 @@
 #include "cuda/driver.h"
 #include "cuda/driver_more.h"
 
-/* `work` is the parameters of a node that copies or sets memory; `stream` is being captured, or not. `waits`: return once a
- * copy is done. Returns the driver's first error. */
+/* `work` is the parameters of a node that copies or sets memory; `stream` is being captured, or not. `waits`: return once it
+ * is done. Returns the driver's first error. */
 CUresult elsewhere_do(const CUgraphNodeParams *work, CUcontext context, CUstream stream, bool waits);
 CUresult elsewhere_capture(const CUgraphNodeParams *work, CUcontext context, CUstream stream);

@@ -184,7 +184,7 @@ bool peer_copies_do(const CUgraphNodeParams *work, CUstream stream, bool is_sync
     else if (captured == CAPTURED_AS_NODE)
         *result = elsewhere_capture(work, contexts.to, stream);
     else
-        *result = elsewhere_do(work, contexts.to, stream, is_sync && work->type == CU_GRAPH_NODE_TYPE_MEMCPY);
+        *result = elsewhere_do(work, contexts.to, stream, is_sync);
     return true;
 }
 
@@ -236,7 +236,7 @@ LINE_OF_ARRAY(cuMemcpyDtoA_v2, (CUarray to, size_t offset, CUdeviceptr from, siz
               (to, offset, from, bytes), .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = to,
               .dstXInBytes = offset, .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from)
 
-/* Lines and rows of one value, synchronous and not. Those without a stream wait for nothing either. */
+/* Lines and rows of one value, synchronous and not. */
 #define FILL(bits, type)                                                                                     \
     SYNC(cuMemsetD##bits##_v2, (CUdeviceptr to, type value, size_t count), (to, value, count),               \
          copy_work_fill(to, 0, value, sizeof(type), count, 1))                                               \

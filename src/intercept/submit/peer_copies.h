@@ -51,7 +51,7 @@ enum peer_way peer_copies_way(const CUgraphNodeParams *work, CUcontext asked, st
 CUDA_MEMCPY3D_PEER peer_copies_box(const CUgraphNodeParams *work, const struct peer_contexts *contexts);
 
 /* Do `work` in `stream`, or in its order. False: the driver is to do it as the program asked, or to refuse it; then nothing was
- * done. `is_sync`: the call has no stream, and returns once a copy is done. */
+ * done. `is_sync`: the call has no stream, and returns once it is done, as far as the driver does. */
 bool peer_copies_do(const CUgraphNodeParams *work, CUstream stream, bool is_sync, CUresult *result);
 
 /* For a row of REACHES: call the driver, or do in its place what it could not. In a batch with such a copy, each is a call by

@@ -7,6 +7,7 @@
 #include "intercept/memory/engine/swap/extents/dying.h"
 #include "intercept/memory/engine/swap/extents/quiet.h"
 #include "intercept/memory/engine/swap/extents/resident.h"
+#include "intercept/memory/engine/swap/ipc/hand_over.h"
 #include "intercept/memory/engine/swap/ipc/swap_ipc.h"
 #include "intercept/memory/engine/swap/move/clean.h"
 #include "intercept/memory/engine/swap/move/mover.h"
@@ -292,28 +293,37 @@ static CUresult swap_release(enum release_way way, uint64_t key, CUstream stream
 
 /* --- Copies and memsets between cards ------------------------------------------------------------------ */
 
-/* The context that a copy of the extent names: memory of pools goes with none, so it is any of the device. NULL: there is
- * none. */
-static CUcontext context_of(const struct extent *extent)
+/* Memory of pools goes with no context: any of its device will do. NULL: there is none. */
+static CUcontext context_of(CUcontext context, CUdevice device)
 {
     const struct swap_tools *tools = swap_state()->tools;
-    CUcontext context = extent->context;
     for (unsigned i = 0; tools && i < SWAP_CONTEXTS_MAX && !context; i++)
-        if (tools[i].context && tools[i].device == extent->device)
+        if (tools[i].context && tools[i].device == device)
             context = tools[i].context;
     return context;
 }
 
-/* What the program maps itself is to it what it is without us. */
+/* In an extent, or imported. What the program maps itself is to it what it is without us. */
+static bool find_peer_place(CUdeviceptr address, struct peer_place *place)
+{
+    const struct extent *extent = extents_find(&swap_state()->extents, address);
+    const struct swap_import *import = extent ? NULL : import_find(address);
+    if (extent)
+        *place = (struct peer_place){extent->context, extent->device, extent_devices(extent)};
+    else if (import)
+        *place = (struct peer_place){import->context, import->device, import_devices(import)};
+    else
+        return false;
+    place->context = context_of(place->context, place->device);
+    return place->context != NULL;
+}
+
 static bool swap_find_peer_place(CUdeviceptr address, struct peer_place *place)
 {
     guard_lock(&swap_state()->lock);
-    const struct extent *extent = extents_find(&swap_state()->extents, address);
-    if (extent)
-        *place = (struct peer_place){
-            .context = context_of(extent), .device = extent->device, .reachable = extent_devices(extent)};
+    bool is_found = find_peer_place(address, place);
     guard_unlock(&swap_state()->lock);
-    return extent && place->context;
+    return is_found;
 }
 
 /* From the first context on a second device on, work of one card may be about memory of another. */

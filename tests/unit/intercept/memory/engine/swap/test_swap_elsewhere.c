@@ -1,4 +1,5 @@
 /* Copies to and from the host, and memsets, of memory that the card of the stream, or of the current context, cannot reach. */
+#include "intercept/memory/engine/swap/ipc/hand_over.h"
 #include "memory/engine/swap/peer_world.h"
 
 /* 16 rows of 128 bytes, 256 apart. */
@@ -204,6 +205,32 @@ static void a_copy_looks_at_the_card_of_its_stream(void **state)
     settle(far);
     check_there(3000, 3000, 1, 7, 1);
     assert_int_equal(cuStreamDestroy_v2(far), CUDA_SUCCESS);
+}
+
+/* What came from another process by legacy IPC is mapped too. It is opened here as swap_ipc_open() does, in the other context. */
+static void imported_memory_is_reached(void **state)
+{
+    const CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    struct swap_import made = {.count = 1,
+                               .context = other,
+                               .device = 1,
+                               .mapped_bytes = BYTES,
+                               .piece_bytes = BYTES,
+                               .bytes = BYTES};
+    CUmemGenericAllocationHandle handle;
+    assert_int_equal(real(cuMemCreate)(&handle, BYTES, &how, 0), CUDA_SUCCESS);
+    assert_int_equal(real(cuMemAddressReserve)(&made.address, BYTES, 0, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(real(cuMemMap)(made.address, BYTES, 0, handle, 0), CUDA_SUCCESS);
+    assert_int_equal(real(cuMemSetAccess)(made.address, BYTES, &access, 1), CUDA_SUCCESS);
+    assert_int_equal(real(cuMemRelease)(handle), CUDA_SUCCESS);
+    made.base = made.address;
+    assert_true(import_enter(&made));
+    assert_int_equal(cuMemsetD8_v2(made.base, 7, 100), CUDA_SUCCESS);
+    assert_int_equal(cuMemcpyDtoH_v2(host, made.base, 100), CUDA_SUCCESS);
+    assert_int_equal(host[99], 7);
+    assert_int_equal(cuIpcCloseMemHandle(made.base), CUDA_SUCCESS);
 }
 
 /* --- Memsets --------------------------------------------------------------------------------------- */
@@ -457,6 +484,7 @@ int main(void)
         PEERS(rows_and_boxes_from_the_host_arrive),
         PEERS(an_array_of_the_other_card_is_copied),
         PEERS(a_copy_looks_at_the_card_of_its_stream),
+        PEERS(imported_memory_is_reached),
         PEERS(memsets_arrive),
         PEERS(it_is_done_in_the_order_of_its_stream),
         PEERS(what_is_captured_arrives_at_each_launch),
