@@ -178,14 +178,6 @@ static double part_alone(const struct arbiter_process *process)
                : 0;
 }
 
-double estimate_density_of_all(const struct arbiter_session *session)
-{
-    double idle = 1;
-    for (const struct arbiter_process *at = session->processes; at; at = at->next)
-        idle *= 1 - part_alone(at);
-    return 1 - idle;
-}
-
 /* A program waits for others when it has work and the GPU does not do it. Several processes are weighted by how
  * much of the GPU each would use alone; together they count for no more than all of it. */
 double estimate_speed(const struct arbiter_session *session, double passed_ns, double busy, double used)

@@ -97,9 +97,6 @@ double estimate_calls_error(const struct arbiter_session *session);
 double estimate_cost(const struct arbiter_process *process, double calls);
 /* Bring the process's smoothed figures up to now, with what it reported since `watched_at`. */
 void estimate_watch_process(struct arbiter_process *process);
-/* The part of a GPU's time that the session's processes would use if they had it alone, as far as each of them is
- * known. */
-double estimate_density_of_all(const struct arbiter_session *session);
 /* The session's progress in a stretch of `passed_ns`: its speed as a part of its speed alone. `busy` and `used`:
  * the parts of the stretch in which it had work, and that it used. */
 double estimate_speed(const struct arbiter_session *session, double passed_ns, double busy, double used);

@@ -251,11 +251,6 @@ static void judge(struct arbiter_session *session, struct told told, bool is_alo
     double always = always_busy(session, busy, is_alone);
     if (used > 0)
         session->estimate.density = is_alone ? busy : used / (used + 1 - always);
-    if (is_on(density_of_all) && estimate_knows_each(session)) {
-        double together = estimate_density_of_all(session);
-        busy = is_alone ? fmax(busy, together) : together;
-        always = is_alone ? busy : fmin(always, together);
-    }
     if (busy >= LIGHT_RATIO)
         session->estimate.light_ns = 0;
     else
