@@ -101,6 +101,39 @@ bool admission_may_reserve(const struct session_request *request, unsigned gpu)
     return limit ? reserves || limit->has_bytes : request->limit_count == 0 && reserves;
 }
 
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+bool admission_state_is_valid(const struct admission_state *state)
+{
+    for (unsigned i = 0; i < state->gpu_count && i < LEDGER_GPUS; i++)
+        if (!state->gpus[i].label || state->gpus[i].keeps[LEDGER_ENGINE_PLAIN])
+            return false;
+    return state->gpu_count <= LEDGER_GPUS &&
+           (!state->ceilings || state->others.gpu_count == state->gpu_count);
+}
+
+bool allotment_is_valid(const struct allotment *allotment, const struct admission_state *state)
+{
+    for (unsigned i = 0; i < allotment->gpu_count && i < LEDGER_GPUS; i++)
+        if (allotment->gpus[i].gpu < -1 || allotment->gpus[i].gpu >= (int)state->gpu_count)
+            return false;
+    return allotment->gpu_count <= LEDGER_GPUS && allotment->compute.min <= allotment->compute.max &&
+           allotment->compute.max <= SHARE_WHOLE && allotment->priority < PRIORITY_COUNT;
+}
+
+/* What waits has no GPU yet. What does not has at least one, and all that is reserved fits there. */
+static bool is_valid_for_new(const struct admission *admission, const struct admission_state *state)
+{
+    const struct allotment *allotment = &admission->allotment;
+    for (unsigned i = 0; i < allotment->gpu_count; i++) {
+        const struct allotment_gpu *gpu = &allotment->gpus[i];
+        const struct admission_gpu *card = gpu->gpu >= 0 ? &state->gpus[gpu->gpu] : NULL;
+        if (gpu->reserved && !allotment->may_pass_card && card && gpu->limit_bytes > card->total_bytes)
+            return false;
+    }
+    return admission->waits == (allotment->gpu_count == 0);
+}
+
 /* --- A new session --------------------------------------------------------------------------------- */
 
 /* Whether a GPU may be chosen for the request, which names none: not one that keeps memory that is to leave. */
@@ -243,6 +276,8 @@ static int plan_new(const struct admission_state *state, const struct session_re
     allotment->priority = property_is_given(&request->properties, PROPERTY_PRIORITY)
                               ? request->properties.priority
                               : PRIORITY_NORMAL;
+    allotment->may_pass_card = request->properties.may_pass_card;
+    GS_CHECK(result < 0 || is_valid_for_new(admission, state));
     return result;
 }
 
@@ -326,6 +361,7 @@ static void reserve_for_movable(const struct admission_state *given, struct admi
 int admission_plan(const struct admission_state *given, const struct allotment *held,
                    const struct session_request *request, struct admission *admission, struct error *error)
 {
+    GS_CHECK(admission_state_is_valid(given) && (!held || allotment_is_valid(held, given)));
     struct admission_state beside_movable;
     const struct admission_state *state = given;
     bool can_move = held ? held->can_move : request->properties.engine != LEDGER_ENGINE_PLAIN;
@@ -336,6 +372,7 @@ int admission_plan(const struct admission_state *given, const struct allotment *
     *admission = (struct admission){.waits = false, .allotment.can_move = can_move};
     int result = held ? plan_change(state, held, request, admission, error)
                       : plan_new(state, request, admission, error);
+    GS_CHECK(result < 0 || allotment_is_valid(&admission->allotment, state));
     if (result < 0 || !given->ceilings)
         return result;
     struct ceiling_ask old = {0};
@@ -346,21 +383,30 @@ int admission_plan(const struct admission_state *given, const struct allotment *
     return ceilings_check(given->ceilings, &given->others, &ask, held ? &old : NULL, error);
 }
 
+void admission_reserve(struct admission_gpu *gpu, uint64_t limit_bytes, bool can_move, bool may_pass_card)
+{
+    uint64_t limit = may_pass_card && limit_bytes > gpu->total_bytes ? gpu->total_bytes : limit_bytes;
+    uint64_t stays = gpu->context_bytes < limit ? gpu->context_bytes : limit;
+    uint64_t moving = admission_moving_bytes(limit, stays);
+    uint64_t *most = may_pass_card ? &gpu->paged_bytes : &gpu->movable_bytes;
+    if (!can_move) {
+        gpu->reserved_bytes = saturating_add(gpu->reserved_bytes, limit);
+        return;
+    }
+    gpu->staying_bytes = saturating_add(gpu->staying_bytes, stays);
+    *most = moving > *most ? moving : *most;
+}
+
 void admission_promise(struct admission_state *state, const struct allotment *allotment)
 {
+    GS_CHECK(admission_state_is_valid(state) && allotment_is_valid(allotment, state));
     for (unsigned i = 0; i < allotment->gpu_count; i++) {
         const struct allotment_gpu *gpu = &allotment->gpus[i];
         if (gpu->gpu < 0)
             continue;
-        struct admission_gpu *promised = &state->gpus[gpu->gpu];
-        promised->promised_share += allotment->compute.min;
-        if (gpu->reserved && allotment->can_move) {
-            uint64_t moving = admission_moving_bytes(gpu->limit_bytes, promised->context_bytes);
-            promised->staying_bytes = saturating_add(promised->staying_bytes, promised->context_bytes);
-            uint64_t *most = allotment->may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
-            *most = moving > *most ? moving : *most;
-        } else if (gpu->reserved) {
-            promised->reserved_bytes = saturating_add(promised->reserved_bytes, gpu->limit_bytes);
-        }
+        state->gpus[gpu->gpu].promised_share += allotment->compute.min;
+        if (gpu->reserved)
+            admission_reserve(&state->gpus[gpu->gpu], gpu->limit_bytes, allotment->can_move,
+                              allotment->may_pass_card);
     }
 }

@@ -51,8 +51,14 @@ struct admission {
 int admission_plan(const struct admission_state *state, const struct allotment *held,
                    const struct session_request *request, struct admission *admission, struct error *error);
 
+/* Whether what is known of the GPUs, and what was given of them, goes together. */
+bool admission_state_is_valid(const struct admission_state *state);
+bool allotment_is_valid(const struct allotment *allotment, const struct admission_state *state);
+
 /* Add an allotment to what the state has promised. */
 void admission_promise(struct admission_state *state, const struct allotment *allotment);
+/* Add a reserved limit to what is promised on one GPU. Limits that may pass the card count up to the card. */
+void admission_reserve(struct admission_gpu *gpu, uint64_t limit_bytes, bool can_move, bool may_pass_card);
 
 /* The limit in bytes that the request asks for on a card of `total_bytes`, if it asks for one. `limit` is what the
  * request says about this card, or NULL. */

@@ -30,21 +30,12 @@ uint64_t promises_outside_bytes(const struct daemon *daemon, unsigned gpu)
     return sum;
 }
 
-/* How much of a session's limit can be on the card at one time. */
-static uint64_t session_on_card(const struct session *session, unsigned policy_gpu)
+static void reserve(const struct session *session, const struct session_gpu *gpu,
+                    struct admission_gpu *promised)
 {
-    const struct session_gpu *gpu = &session->gpus[policy_gpu];
-    uint64_t card = session->daemon->gpus[gpu->gpu].total_bytes;
-    return session->properties.may_pass_card && gpu->limit_bytes > card ? card : gpu->limit_bytes;
-}
-
-static void add_movable(const struct session *session, unsigned policy_gpu, struct admission_gpu *promised)
-{
-    uint64_t stays = session->daemon->gpus[session->gpus[policy_gpu].gpu].context_bytes;
-    uint64_t limit = session_on_card(session, policy_gpu);
-    promised->staying_bytes = saturating_add(promised->staying_bytes, stays < limit ? stays : limit);
-    uint64_t *most = session->properties.may_pass_card ? &promised->paged_bytes : &promised->movable_bytes;
-    *most = larger(*most, admission_moving_bytes(limit, stays));
+    if (gpu->reserved)
+        admission_reserve(promised, gpu->limit_bytes, session_can_move(session),
+                          session->properties.may_pass_card);
 }
 
 void promises_add(const struct session *session, struct admission_state *state)
@@ -53,12 +44,8 @@ void promises_add(const struct session *session, struct admission_state *state)
         const struct session_gpu *gpu = &session->gpus[i];
         if (gpu->gpu < 0)
             continue;
-        struct admission_gpu *promised = &state->gpus[gpu->gpu];
-        promised->promised_share += session->properties.compute.min;
-        if (gpu->reserved && session_can_move(session))
-            add_movable(session, i, promised);
-        else if (gpu->reserved)
-            promised->reserved_bytes = saturating_add(promised->reserved_bytes, gpu->limit_bytes);
+        state->gpus[gpu->gpu].promised_share += session->properties.compute.min;
+        reserve(session, gpu, &state->gpus[gpu->gpu]);
     }
 }
 
@@ -135,16 +122,12 @@ void promises_to(const struct session *session, struct allotment *allotment)
 
 uint64_t promises_reserved_bytes(const struct daemon *daemon, unsigned gpu)
 {
-    struct admission_gpu promised = {0};
+    struct admission_gpu promised = {.total_bytes = daemon->gpus[gpu].total_bytes,
+                                     .context_bytes = daemon->gpus[gpu].context_bytes};
     for (const struct session *at = daemon->sessions; at; at = at->next)
-        for (unsigned i = 0; i < at->gpu_count; i++) {
-            if (at->gpus[i].gpu != (int)gpu || !at->gpus[i].reserved)
-                continue;
-            if (session_can_move(at))
-                add_movable(at, i, &promised);
-            else
-                promised.reserved_bytes = saturating_add(promised.reserved_bytes, at->gpus[i].limit_bytes);
-        }
+        for (unsigned i = 0; i < at->gpu_count; i++)
+            if (at->gpus[i].gpu == (int)gpu)
+                reserve(at, &at->gpus[i], &promised);
     return saturating_add(saturating_add(promised.reserved_bytes, promised.staying_bytes),
                           larger(promised.movable_bytes, promised.paged_bytes));
 }

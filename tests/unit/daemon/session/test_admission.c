@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "../../wrong.h"
 #include "config/config.h"
 #include "daemon/session/admission.h"
 #include "daemon/session/request.h"
@@ -117,8 +118,29 @@ static void one_larger_than_the_card_needs_no_more_room_than_that(void **state_u
     request.properties.may_pass_card = true;
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), 0);
     assert_int_equal(admission.allotment.gpus[0].limit_bytes, 9 * GIB);
+    /* Once it is admitted, others have as much room as beside one that fills the card. */
+    struct admission_state beside = state;
+    admission_promise(&beside, &admission.allotment);
+    assert_int_equal(beside.gpus[0].paged_bytes, 8 * GIB);
+    assert_int_equal(beside.gpus[0].movable_bytes, 0);
+    assert_int_equal(admission_plan(&beside, NULL, &request, &admission, &error), 0);
     state.gpus[0].reserved_bytes = GIB; /* by one that stays */
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EBUSY);
+}
+
+static void a_wrong_plan_is_caught(void **state_unused)
+{
+    struct admission_state state = state_of(1), wrong = state;
+    struct session_request request = memory(GIB);
+    struct admission admission;
+    wrong.gpus[0].label = NULL;
+    ASSERT_CAUGHT(admission_plan(&wrong, NULL, &request, &admission, NULL));
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, NULL), 0);
+    admission.allotment.gpus[0].gpu = 1;
+    ASSERT_CAUGHT(admission_promise(&state, &admission.allotment));
+    admission.allotment.gpus[0].gpu = 0;
+    admission.allotment.compute = (struct share){SHARE_WHOLE, 0};
+    ASSERT_CAUGHT(admission_plan(&state, &admission.allotment, &request, &admission, NULL));
 }
 
 static void contexts_stay_while_memory_is_away(void **state_unused)
@@ -444,6 +466,7 @@ int main(void)
         cmocka_unit_test(more_than_the_card_is_refused_as_such),
         cmocka_unit_test(a_refusal_names_what_the_driver_keeps),
         cmocka_unit_test(one_larger_than_the_card_needs_no_more_room_than_that),
+        cmocka_unit_test(a_wrong_plan_is_caught),
         cmocka_unit_test(contexts_stay_while_memory_is_away),
         cmocka_unit_test(minimum_shares_are_promised_up_to_the_whole),
         cmocka_unit_test(an_overbooked_card_has_nothing_left),
