@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#include "base/check.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
@@ -40,6 +41,36 @@ struct queue {
     struct deferred *advance;
 };
 
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+static uint32_t minimum_of(const struct queued *queued)
+{
+    const struct session_properties *properties = &queued->request.properties;
+    return property_is_given(properties, PROPERTY_COMPUTE) ? properties->compute.min : 0;
+}
+
+/* Those that passed it took no more than it asks for (may_be_passed()). */
+static bool queued_is_valid(const struct queued *queued)
+{
+    const struct session *session = queued->session;
+    return session->queued == queued && session->state == SESSION_QUEUED && !session->has_ended &&
+           session->owner == queued->user->uid && !queued->request.name &&
+           queued->passed_bytes <= session->queued_bytes &&
+           (minimum_of(queued) == 0 || queued->passed_share <= minimum_of(queued));
+}
+
+bool queue_is_valid(const struct queue *queue)
+{
+    unsigned count = 0;
+    const struct queued *at;
+    TAILQ_FOREACH (at, &queue->line, next) {
+        count++;
+        if (!queued_is_valid(at) || (queue->positions_are_known && at->position != count))
+            return false;
+    }
+    return queue_users_are_valid(&queue->users, count);
+}
+
 /* --- Places ---------------------------------------------------------------------------------------- */
 
 int queue_join(struct session *session, const struct session_request *request, struct error *error)
@@ -60,6 +91,7 @@ int queue_join(struct session *session, const struct session_request *request, s
     queued->request.name = NULL; /* the session has its name; this text is freed with the request's body */
     TAILQ_INSERT_TAIL(&daemon->queue->line, queued, next);
     daemon->queue->positions_are_known = false;
+    GS_CHECK(queue_is_valid(daemon->queue));
     /* It may be small enough to pass those that wait. */
     deferred_wake(daemon->queue->advance);
     return 0;
@@ -68,6 +100,7 @@ int queue_join(struct session *session, const struct session_request *request, s
 static void leave(struct queue *queue, struct queued *queued)
 {
     struct session *session = queued->session;
+    GS_CHECK(queued_is_valid(queued));
     TAILQ_REMOVE(&queue->line, queued, next);
     queue->positions_are_known = false;
     session->queued = NULL;
@@ -83,6 +116,7 @@ static void count_positions(struct queue *queue)
     TAILQ_FOREACH (at, &queue->line, next)
         at->position = position++;
     queue->positions_are_known = true;
+    GS_CHECK(queue_is_valid(queue));
 }
 
 unsigned queue_position(const struct session *session)
@@ -228,9 +262,7 @@ static bool waits_for(const struct queued *queued, const struct allotment *allot
 static bool may_be_passed(const struct queued *queued, const struct taking *taking)
 {
     uint64_t asked = queued->session->queued_bytes;
-    uint32_t minimum = property_is_given(&queued->request.properties, PROPERTY_COMPUTE)
-                           ? queued->request.properties.compute.min
-                           : 0;
+    uint32_t minimum = minimum_of(queued);
     return taking->bytes <= asked / SMALL_PARTS && queued->passed_bytes <= asked - taking->bytes &&
            (minimum == 0 || queued->passed_share + taking->share <= minimum);
 }
@@ -326,6 +358,7 @@ static void on_advance(void *context)
 {
     struct daemon *daemon = context;
     walk_line(daemon);
+    GS_CHECK(queue_is_valid(daemon->queue));
     change_publish(daemon, &(struct change){CHANGE_QUEUE_MOVED}, "the queue has advanced");
 }
 
@@ -368,6 +401,7 @@ void queue_stop(struct daemon *daemon)
         return;
     while (!TAILQ_EMPTY(&queue->line))
         session_end(TAILQ_FIRST(&queue->line)->session, "the daemon ends while the session waits");
+    GS_CHECK(queue_users_are_valid(&queue->users, 0));
     change_observe_no_more(daemon, &queue->observer);
     deferred_free(queue->advance);
     free(queue);

@@ -20,6 +20,7 @@
 
 struct admission_state;
 struct daemon;
+struct queue;
 struct session;
 struct session_request;
 
@@ -38,6 +39,9 @@ const struct session_request *queue_request(const struct session *session);
 
 /* Count in `state` the queued sessions that come before a new session of `asker`. */
 void queue_count_waiting(const struct daemon *daemon, uid_t asker, struct admission_state *state);
+
+/* Whether what is known of those that wait goes together: their places, their users, and what passed them. */
+bool queue_is_valid(const struct queue *queue);
 
 int queue_start(struct daemon *daemon, struct error *error);
 void queue_stop(struct daemon *daemon); /* ends the sessions that wait */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/promises.h"
 #include "daemon/session/session.h"
@@ -43,11 +44,24 @@ struct queue_user *queue_users_join(struct queue_users *users, uid_t uid)
 
 void queue_users_leave(struct queue_users *users, struct queue_user *user)
 {
+    GS_CHECK(user->sessions > 0 && find(users, user->uid) == user);
     if (--user->sessions)
         return;
     tdelete(user, &users->by_uid, compare);
     LIST_REMOVE(user, next);
     free(user);
+}
+
+bool queue_users_are_valid(const struct queue_users *users, unsigned sessions)
+{
+    unsigned sum = 0;
+    const struct queue_user *user;
+    LIST_FOREACH (user, &users->all, next) {
+        if (user->sessions == 0 || find(users, user->uid) != user)
+            return false;
+        sum += user->sessions;
+    }
+    return sum == sessions;
 }
 
 void queue_users_look(struct queue_users *users, const struct daemon *daemon)

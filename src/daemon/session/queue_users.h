@@ -30,5 +30,8 @@ struct queue_user *queue_users_join(struct queue_users *users, uid_t uid);
 /* One session less waits; frees the user's record with the last. */
 void queue_users_leave(struct queue_users *users, struct queue_user *user);
 
+/* Whether the users' sessions are `sessions` together, and each user has one record. */
+bool queue_users_are_valid(const struct queue_users *users, unsigned sessions);
+
 /* Find out what each of them has, and forget the last walk. */
 void queue_users_look(struct queue_users *users, const struct daemon *daemon);

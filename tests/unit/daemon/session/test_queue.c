@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "../../wrong.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/round.h"
 #include "daemon/session/admit.h"
@@ -130,6 +131,22 @@ static void a_small_session_passes_one_that_waits_for_a_whole_card_but_not_for_e
     assert_false(is_queued(whole));
 }
 
+static void a_queue_that_does_not_go_together_is_caught(void **state)
+{
+    ask(CARD);
+    struct session *waiting = session_find_id(&daemon_state, ask(CARD)->id);
+    assert_true(queue_is_valid(daemon_state.queue));
+    waiting->state = SESSION_ACTIVE;
+    assert_false(queue_is_valid(daemon_state.queue));
+    ASSERT_CAUGHT(ask(CARD));
+    ASSERT_CAUGHT(queue_position(waiting));
+    waiting->state = SESSION_QUEUED;
+    waiting->owner++;
+    assert_false(queue_is_valid(daemon_state.queue));
+    waiting->owner--;
+    assert_true(queue_is_valid(daemon_state.queue));
+}
+
 static void what_is_not_small_waits_behind(void **state)
 {
     ask(500);
@@ -166,6 +183,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_small_session_passes_one_that_waits_for_a_whole_card_but_not_for_ever, begin, end),
         cmocka_unit_test_setup_teardown(what_is_not_small_waits_behind, begin, end),
+        cmocka_unit_test_setup_teardown(a_queue_that_does_not_go_together_is_caught, begin, end),
         cmocka_unit_test_setup_teardown(by_chance_nobody_is_passed_too_often_and_everybody_gets_in, begin,
                                         end),
     };
