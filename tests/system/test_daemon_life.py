@@ -357,7 +357,7 @@ def test_a_wrong_setting_is_named(make_daemon, product, variables, named):
 
 
 def test_options(product):
-    assert subprocess.run([product.gpusliced, "--version"], capture_output=True, text=True).stdout == "gpusliced 0.1.0\n"
+    assert subprocess.run([product.gpusliced, "--version"], capture_output=True, text=True).stdout == "gpusliced 0.2.0\n"
     help_text = subprocess.run([product.gpusliced, "--help"], capture_output=True, text=True)
     assert help_text.returncode == 0 and "--on-demand" in help_text.stdout
     for wrong in (["--nonsense"], ["word"], ["--idle-exit", "x"]):
