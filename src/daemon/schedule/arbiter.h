@@ -58,7 +58,7 @@ void arbiter_want(struct arbiter_process *process, uint64_t gpus, uint64_t now);
 /* The process's memory is off the card, or is leaving it. Until it is back, the process gets no lease that can end,
  * and waits for none. If it holds a lease, its agent gives that back by itself. */
 void arbiter_set_away(struct arbiter_process *process, bool is_away, uint64_t now);
-/* CLOSED, RETURNED, REPORT, PROGRESS, WORK, BURST. Times that cannot be true are cut down to what is possible. */
+/* CLOSED, RETURNED, REPORT, BURST. Times that cannot be true are cut down to what is possible. */
 void arbiter_closed(struct arbiter_process *process, const struct wire_closed *closed, uint64_t now);
 void arbiter_returned(struct arbiter_process *process, const struct wire_returned *returned, uint64_t now);
 void arbiter_report(struct arbiter_process *process, const struct wire_report *report, uint64_t now);
