@@ -10,15 +10,17 @@
 
 #include "base/error.h"
 
-/* The number in field `wanted` of /proc/PID/stat. */
-static int read_field(pid_t pid, int wanted, uint64_t *number)
+#define STAT_TEXT 1024
+
+/* Read /proc/PID/stat. `*state`: its field 3. 0 or a negative errno. */
+static int read_stat(pid_t pid, char text[static STAT_TEXT], const char **state)
 {
-    char path[32], text[1024];
+    char path[32];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? -ESRCH : -errno;
-    ssize_t length = read(fd, text, sizeof(text) - 1);
+    ssize_t length = read(fd, text, STAT_TEXT - 1);
     int read_error = errno;
     close(fd);
     if (length <= 0)
@@ -29,7 +31,18 @@ static int read_field(pid_t pid, int wanted, uint64_t *number)
     const char *at = strrchr(text, ')');
     if (!at || at[1] != ' ')
         return -EIO;
-    at += 2;
+    *state = at + 2;
+    return 0;
+}
+
+/* The number in field `wanted` of it. */
+static int read_field(pid_t pid, int wanted, uint64_t *number)
+{
+    char text[STAT_TEXT];
+    const char *at;
+    int result = read_stat(pid, text, &at);
+    if (result < 0)
+        return result;
     if (*at == 'Z' || *at == 'X')
         return -ESRCH;
     for (int field = 3; field < wanted; field++) {
@@ -57,6 +70,13 @@ int process_parent(pid_t pid, pid_t *parent)
     if (result == 0)
         *parent = (pid_t)number;
     return result;
+}
+
+bool process_is_stopped(pid_t pid)
+{
+    char text[STAT_TEXT];
+    const char *state;
+    return read_stat(pid, text, &state) == 0 && (*state == 'T' || *state == 't');
 }
 
 bool process_is_alive(pid_t pid, uint64_t start_ticks)

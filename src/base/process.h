@@ -16,6 +16,9 @@ int process_start_time(pid_t pid, uint64_t *ticks);
  * Fails as process_start_time() does. */
 int process_parent(pid_t pid, pid_t *parent);
 
+/* Whether it is stopped, by a signal or a debugger. False also if it cannot be read. */
+bool process_is_stopped(pid_t pid);
+
 /* The name of the program that `pid` runs, as /proc/PID/comm has it; "" when it cannot be read. A program chooses its
  * name: what is not UTF-8 or a control character reads '?'. A letter that the kernel cut in two at the end is left out. */
 void process_command(pid_t pid, char *command, size_t bytes);

@@ -82,7 +82,7 @@ int config_key_set(const struct config_key *key, void *section, const char *text
 enum config_stop { CONFIG_STOP_NO, CONFIG_STOP_REPORT, CONFIG_STOP_YES };
 
 struct config_daemon {
-    uint64_t recovery_usec, idle_exit_usec;
+    uint64_t recovery_usec, idle_exit_usec, wait_told_usec;
     uint64_t history_bytes;
     uint64_t host_memory_bytes;   /* 0: half of the machine's memory */
     uint32_t history_days;        /* 0: no history is kept */

@@ -35,10 +35,12 @@ struct session_properties {
     enum session_priority priority;
     uint64_t ttl_seconds; /* 0: no end */
     enum ttl_action ttl_action;
-    enum ledger_engine engine;     /* how its memory is backed */
-    bool may_pass_card;            /* its limits may be more than the card has */
-    enum when_full when_full;      /* what happens when memory is short */
-    uint64_t host_memory_bytes;    /* the most that its evicted memory may take; 0: as much as there is */
+    enum ledger_engine engine;  /* how its memory is backed */
+    bool may_pass_card;         /* its limits may be more than the card has */
+    enum when_full when_full;   /* what happens when memory is short */
+    uint64_t host_memory_bytes; /* the most that its evicted memory may take; 0: as much as there is */
+    uint64_t
+        wait_for_card_seconds; /* how long its programs wait for room on the card; 0: as long as it takes */
     uint64_t idle_suspend_seconds; /* it leaves the card after this long without work; 0: never by itself */
     /* What a cluster calls the container that the session is for; "": it is for none. */
     char namespace[PROPERTY_NAME_TEXT], pod[PROPERTY_POD_TEXT], container[PROPERTY_NAME_TEXT];

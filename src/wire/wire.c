@@ -35,6 +35,7 @@ static size_t packet_bytes(unsigned type)
         [WIRE_MOVED] = sizeof(struct wire_moved),
         [WIRE_NEED] = sizeof(struct wire_need),
         [WIRE_ROOM] = sizeof(struct wire_room),
+        [WIRE_TELL] = sizeof(struct wire_tell),
     };
     if (type >= sizeof(body_bytes) / sizeof(body_bytes[0]) || body_bytes[type] == 0)
         return 0;

@@ -48,6 +48,7 @@
  *
  *   NEED                   ->       the card had no room for what a thread asks for; the thread waits (in any session)
  *                          <-       ROOM: try again, or there will be none
+ *                          <-       TELL: a line for the program's stderr, as about what it waits for
  *
  * An order that was carried out already is answered all the same, so the daemon may repeat any order at any time.
  *
@@ -98,6 +99,7 @@ enum wire_type {
     WIRE_RESTORE_PART = 22,
     WIRE_NEED = 23,
     WIRE_ROOM = 24,
+    WIRE_TELL = 25,
 };
 
 struct wire_header {
@@ -390,6 +392,11 @@ struct wire_room {
     uint32_t reserved;
 };
 
+#define WIRE_TELL_BYTES 512
+struct wire_tell {
+    char text[WIRE_TELL_BYTES]; /* zero-terminated */
+};
+
 enum wire_moved_flags {
     WIRE_MOVED_AWAY = 1,  /* the gate is closed until RESTORE */
     WIRE_MOVED_WAITS = 2, /* and a thread waits for that */
@@ -424,6 +431,7 @@ struct wire_message {
         struct wire_moved moved;
         struct wire_need need;
         struct wire_room room;
+        struct wire_tell tell;
     };
 };
 

@@ -275,6 +275,11 @@ static void print_table(const json_t *sessions, const struct cli_arguments *argu
         take_named(arguments->columns, &table, chosen);
     table_print(&table, stdout, table_width(stdout), table_colour_wanted(stdout));
     table_free(&table);
+    json_array_foreach((json_t *)sessions, i, session)
+    {
+        if (*session_text(session, "wait_why"))
+            printf("%s waits: %s\n", session_text(session, "name"), session_text(session, "wait_why"));
+    }
 }
 
 /* --- Printing -------------------------------------------------------------------------------------- */

@@ -83,6 +83,14 @@ static void print_staying(const json_t *session, bool colour)
     print_fact("Stays", text, colour);
 }
 
+/* Who or what keeps it waiting, where that has no known end. */
+static void print_waiting(const json_t *session, bool colour)
+{
+    const char *why = session_text(session, "wait_why");
+    if (*why)
+        print_fact("Waits", why, colour);
+}
+
 /* For a session whose memory can leave the card. */
 static void print_residency(const json_t *session, bool colour)
 {
@@ -90,6 +98,7 @@ static void print_residency(const json_t *session, bool colour)
         host[UNITS_BYTES_TEXT];
     const char *failure = session_text(session, "move_failure");
     if (strcmp(session_text(session, "oversubscribe"), "none") == 0) {
+        print_waiting(session, colour);
         print_staying(session, colour);
         return;
     }
@@ -107,6 +116,7 @@ static void print_residency(const json_t *session, bool colour)
                  units_format_bytes(session_number(session, "host_memory_most_bytes"), host));
         print_fact("Stays", text, colour);
     }
+    print_waiting(session, colour);
     if (*failure)
         print_fact("Failed", failure, colour);
 }

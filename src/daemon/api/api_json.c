@@ -196,11 +196,12 @@ static json_t *move_json(const struct session *session, uint64_t used_bytes)
         move = json_pack("{s:o,s:o,s:o}", "done_bytes", bytes_json(standing.done_bytes), "total_bytes",
                          bytes_json(standing.total_bytes), "seconds_left",
                          standing.seconds_left < 0 ? json_null() : json_real(standing.seconds_left));
-    return json_pack("{s:o,s:o,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
+    return json_pack("{s:o,s:o,s:o,s:s,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "waits_for",
                      is_queued        ? json_string("queue")
                      : standing.waits ? json_string("room")
                                       : json_null(),
-                     "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "residency",
+                     "wait_seconds_left", wait < 0 ? json_null() : json_real(wait), "wait_why",
+                     *standing.wait_why ? json_string(standing.wait_why) : json_null(), "residency",
                      moves_state_name(standing.state), "waits_for_room", standing.waits, "suspended_by",
                      has_cause ? json_string(moves_cause_name(standing.cause)) : json_null(), "movable_bytes",
                      bytes_json(memory->movable_bytes), "evicted_bytes", bytes_json(memory->evicted_bytes),

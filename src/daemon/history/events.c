@@ -163,6 +163,7 @@ static json_t *details_of(const struct change *change)
         return json_pack("{s:f,s:I,s:I}", "seconds", change->seconds, "evicted_bytes",
                          (json_int_t)change->bytes, "stays_bytes", (json_int_t)change->stays_bytes);
     case CHANGE_SESSION_RESUMED:
+    case CHANGE_SESSION_WAITS:
     case CHANGE_LOOP_HELD:
     case CHANGE_LEASE_OVERRUN:
     case CHANGE_LEASE_UNDRAINED:

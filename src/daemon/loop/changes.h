@@ -36,7 +36,7 @@ struct change {
     const char *command;  /* the name of its program; NULL: not known */
     uint64_t bytes;       /* PROCESS_ENDED: how many bytes came back; SESSION_SUSPENDED: how many left */
     uint64_t stays_bytes; /* SESSION_SUSPENDED: how many could not leave, contexts left out */
-    double seconds;       /* LEASE_*: how long it took */
+    double seconds;       /* LEASE_*, SESSION_WAITS: how long it took */
 };
 
 /* A change is committed (`result` 0), or could not be, and why. In the loop's thread. */

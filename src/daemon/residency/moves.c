@@ -180,6 +180,7 @@ struct moves_standing moves_standing(const struct session *session)
     const struct move *move = session->move;
     struct moves_standing standing = {.state = session->is_suspended ? MOVE_AWAY : MOVE_RESIDENT,
                                       .failure = "",
+                                      .wait_why = "",
                                       .seconds_left = -1,
                                       .wait_seconds_left = -1};
     if (moves_checkpoint_standing(session, &standing))
@@ -191,12 +192,14 @@ struct moves_standing moves_standing(const struct session *session)
     bool is_partly = move->state == MOVE_AWAY && stays_against_wish(standing.memory.stays_bytes);
     standing.state = is_partly ? MOVE_PARTLY_AWAY : move->state;
     standing.cause = move->cause;
-    standing.waits = moves_wants_back(session) || moves_needs_since(session) != UINT64_MAX;
+    standing.waits = moves_waits_for_card(session);
+    standing.wait_why = move->wait.why;
     standing.arena_bytes = moves_arena_bytes(session);
     standing.failure = move->failure;
     uint64_t now = daemon_now_usec();
-    if (standing.waits && move->due_usec)
-        standing.wait_seconds_left = move->due_usec > now ? (double)(move->due_usec - now) / 1e6 : 0;
+    uint64_t due = moves_wait_due_usec(session);
+    if (standing.waits && due)
+        standing.wait_seconds_left = due > now ? (double)(due - now) / 1e6 : 0;
     if (move->state != MOVE_LEAVING && move->state != MOVE_COMING)
         return standing;
     uint64_t left = move->is_leaving ? MOVES_SUM(session, resident_bytes) : MOVES_SUM(session, evicted_bytes);

@@ -56,6 +56,8 @@ struct moves_standing {
     enum move_cause cause;    /* of a session that has left or is leaving */
     bool waits;               /* for room on the card */
     double wait_seconds_left; /* estimated; below 0: not known */
+    const char *
+        wait_why; /* who or what keeps it waiting, where that has no known end; "": it has, or it does not wait */
     struct moves_memory memory;
     uint64_t arena_bytes;             /* host memory that it has been given */
     uint64_t done_bytes, total_bytes; /* of the move under way */

@@ -160,6 +160,8 @@ static void end_hope(struct moves_view *view, unsigned number, const int64_t far
         moves_tell_short(session, &view->lacks[number]);
     if (session->properties.when_full != WHEN_FULL_WAIT || !has_far_hope(session, far_room))
         refuse(view, number);
+    else
+        moves_note_far(session, &view->lacks[number]);
 }
 
 static int compare_vain_waits(const void *a, const void *b)

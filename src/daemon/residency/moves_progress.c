@@ -56,8 +56,7 @@ bool moves_stands_for_good(const struct session *session)
     return moves_stands_still(session) && daemon_now_usec() - session->move->progress_usec >= HOPE_USEC;
 }
 
-/* Whether a process has not answered an order, and nothing has moved since. */
-static bool is_silent(const struct session *session)
+bool moves_is_silent(const struct session *session)
 {
     bool any = false;
     for (const struct process *process = session->processes; process; process = process->next)
@@ -67,7 +66,7 @@ static bool is_silent(const struct session *session)
 
 bool moves_is_put_off(const struct session *session)
 {
-    return daemon_now_usec() < session->move->put_off_usec || is_silent(session);
+    return daemon_now_usec() < session->move->put_off_usec || moves_is_silent(session);
 }
 
 void moves_put_off(struct session *session)

@@ -283,10 +283,13 @@ void moves_decide(struct daemon *daemon)
     struct moves *moves = daemon->moves;
     struct moves_view view;
     uint64_t began_usec = daemon_now_usec(), ended_usec;
-    if (!has_something_to_decide(daemon))
+    if (!has_something_to_decide(daemon)) {
+        moves_note_waits(daemon);
         return;
+    }
     bool is_done = view_begin(&view, daemon) && decide_on(daemon, &view) && !view.is_cut;
     view_end(&view);
+    moves_note_waits(daemon);
     ended_usec = daemon_now_usec();
     moves->rests_until_usec = ended_usec + REST_PARTS * (ended_usec - began_usec);
     if (is_done)

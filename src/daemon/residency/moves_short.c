@@ -114,6 +114,17 @@ void moves_tell_short(struct session *session, const struct moves_lack *lack)
                    move->failure);
 }
 
+void moves_note_far(struct session *session, const struct moves_lack *lack)
+{
+    char text[LACK_TEXT];
+    if (session->move->wait.is_far)
+        return;
+    session->move->wait.is_far = true;
+    describe(session, lack, text);
+    snprintf(session->move->wait.why, sizeof(session->move->wait.why),
+             "it waits until others have ended: %s are missing", text);
+}
+
 void moves_forget_short(struct session *session)
 {
     if (session->move->is_short)

@@ -11,6 +11,7 @@
  * moves_room        who comes and who leaves, as residency.h decides;
  * moves_see         for that, sees how each session stands,
  * moves_hope        and finds those for whom nobody could make room
+ * moves_wait        says who keeps a waiting session waiting where that has no known end, and lets it fail
  * moves_short       tells who waits for room whether there is some, and of sessions for which nobody can make any
  * moves_told        takes what processes say
  * moves_checkpoint  sessions without an engine, by the driver
@@ -41,6 +42,7 @@ struct process;
 #define MOVES_BYTES_MOST (UINT64_C(1) << 48)
 /* Room for why a move failed: what a session lacks, and all that stays in its way. */
 #define MOVES_FAILURE_TEXT 1400
+#define MOVES_WAIT_TEXT MOVES_FAILURE_TEXT
 /* How often the daemon checks what no message tells it, while anything moves or waits. */
 #define MOVES_TICK_USEC UINT64_C(100000)
 
@@ -90,6 +92,19 @@ struct process_move {
     uint64_t prepare_usec; /* make it no chunk before then */
 };
 
+/* moves_wait.c: a session's wait for room on a card. */
+struct moves_wait {
+    uint64_t since_usec;  /* 0: it does not wait */
+    uint64_t hoped_usec;  /* when the wait should end, as was estimated before; 0: not known */
+    unsigned missed;      /* how many estimates it has outlasted */
+    uint64_t looked_usec; /* when `why` was last found out */
+    uint64_t failed_usec; /* when it had waited for as long as the session says; 0: it has not */
+    bool is_told, is_ended;
+    bool is_far; /* `why` says that it waits until others have ended, as it wishes */
+    char why
+        [MOVES_WAIT_TEXT]; /* who or what keeps it waiting, where that has no known end; "": it has, or nobody knows */
+};
+
 /* One session's move. */
 struct move {
     bool is_leaving; /* it should be away; else on the card */
@@ -125,6 +140,7 @@ struct move {
     unsigned stuck_times;
     bool is_short;     /* `failure` says that it cannot come back for want of room */
     uint64_t due_usec; /* if it waits: when it should be there, estimated; 0: not known */
+    struct moves_wait wait;
     char failure[MOVES_FAILURE_TEXT];
 };
 
@@ -231,6 +247,8 @@ void moves_note_progress(struct session *session);
 bool moves_stands_still(const struct session *session);
 /* The same for 30 s: nobody hopes for its room any more. */
 bool moves_stands_for_good(const struct session *session);
+/* Whether a process of it has not answered an order for 2 s, and nothing has moved since. */
+bool moves_is_silent(const struct session *session);
 /* It stood still while it came: it waits for a while before it comes again. */
 void moves_put_off(struct session *session);
 /* Whether it waits so; or because it has not answered an order for 2 s. */
@@ -328,8 +346,19 @@ void moves_tell_refused(struct session *session, const struct moves_lack *lack);
 /* It waits in vain to come back: say so, until there is hope again. */
 void moves_tell_short(struct session *session, const struct moves_lack *lack);
 void moves_forget_short(struct session *session);
+/* Its threads wait until other sessions have ended: say what they lack, where the session's wait is told. */
+void moves_note_far(struct session *session, const struct moves_lack *lack);
 /* Answer the session's threads that wait for room. */
 void moves_tell_room(struct session *session, bool has_room);
+
+/* --- moves_wait.c ---------------------------------------------------------------------------------- */
+
+/* Whether it is to come back, or a thread of it asks for memory. */
+bool moves_waits_for_card(const struct session *session);
+/* After each decision: note how long sessions wait and why, tell their users, and let those fail that wish it. */
+void moves_note_waits(struct daemon *daemon);
+/* When its wait should be over, estimated; 0: not known, as where the estimate was wrong twice. */
+uint64_t moves_wait_due_usec(const struct session *session);
 
 /* --- moves_told.c ---------------------------------------------------------------------------------- */
 

@@ -85,6 +85,9 @@ static void listen_to_daemon(struct gate *gate)
         case WIRE_ROOM:
             agent_take_room(&message.room);
             break;
+        case WIRE_TELL:
+            report_line("%.*s", WIRE_TELL_BYTES - 1, message.tell.text);
+            break;
         case WIRE_REFUSED:
             if (message.refused.reason == WIRE_REFUSED_NO_SESSION)
                 session_doubt();

@@ -118,7 +118,7 @@ static void wrong_words_are_refused(void **state)
          {"--overcommit", "true"},
          "'gpuslice run' has no option '--overcommit'; expected one of --name --gpu --memory --compute "
          "--priority --ttl --ttl-action --oversubscribe --single-oversubscribe --when-full --host-memory "
-         "--idle-suspend --label --wait --session "
+         "--idle-suspend --wait-for-card --label --wait --session "
          "--container "
          "--without-driver --simulated --help"},
         {&verb_run,
@@ -189,7 +189,7 @@ static void wrong_words_are_refused(void **state)
          {"a"},
          "what to change is missing; expected --memory, --compute, --priority, --ttl, --ttl-action, "
          "--host-memory, "
-         "--idle-suspend, --label or --name"},
+         "--idle-suspend, --wait-for-card, --label or --name"},
         {&verb_completion, {"csh"}, "there is no completion for the shell 'csh'; expected bash, zsh or fish"},
         {&verb_help, {"fly"}, "'fly' is not a verb; 'gpuslice help' lists the verbs"},
     };

@@ -318,11 +318,43 @@ static void who_is_to_wait_waits_for_hours_until_others_have_ended(void **state)
     ask(waiter, 50 * PERCENT);
     pass(2 * 3600);
     assert_int_equal(waiter->told_room, -1);
+    assert_non_null(strstr(moves_standing(&waiter->session).wait_why,
+                           "it waits until others have ended: 511.9MiB on GPU 0"));
     assert_true(moves_standing(&waiter->session).waits);
     other->session.gpus[0].driver_bytes = 0;
     pass(0.1);
     assert_int_equal(waiter->told_room, 1);
     assert_false(moves_standing(&waiter->session).waits);
+}
+
+static void an_estimate_that_was_wrong_twice_is_not_known_any_more(void **state)
+{
+    struct member *holder = be_idle(0, 90 * PERCENT), *waiter = work(1, 0);
+    ask(waiter, 50 * PERCENT);
+    pass(0.2);
+    assert_int_equal(holder->evictions, 1); /* and it does not answer */
+    assert_true(moves_standing(&waiter->session).wait_seconds_left >= 0);
+    assert_string_equal(moves_standing(&waiter->session).wait_why, "");
+    pass(15);
+    assert_true(moves_standing(&waiter->session).waits);
+    assert_true(moves_standing(&waiter->session).wait_seconds_left < 0);
+    assert_non_null(strstr(moves_standing(&waiter->session).wait_why, "does not answer"));
+    leave(holder);
+    pass(1);
+    assert_int_equal(waiter->told_room, 1);
+    assert_string_equal(moves_standing(&waiter->session).wait_why, "");
+}
+
+static void a_wait_fails_when_its_session_says_so(void **state)
+{
+    be_idle(0, 90 * PERCENT);
+    struct member *waiter = work(1, 0);
+    waiter->session.properties.wait_for_card_seconds = 10;
+    ask(waiter, 50 * PERCENT);
+    pass(9);
+    assert_int_equal(waiter->told_room, -1);
+    pass(2);
+    assert_int_equal(waiter->told_room, 0);
 }
 
 static void who_is_not_to_wait_is_told_soon_that_nobody_can_leave(void **state)
@@ -1103,6 +1135,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_is_to_wait_waits_for_hours_until_others_have_ended, begin, end),
+        cmocka_unit_test_setup_teardown(an_estimate_that_was_wrong_twice_is_not_known_any_more, begin, end),
+        cmocka_unit_test_setup_teardown(a_wait_fails_when_its_session_says_so, begin, end),
         cmocka_unit_test_setup_teardown(who_is_not_to_wait_is_told_soon_that_nobody_can_leave, begin, end),
         cmocka_unit_test_setup_teardown(memory_as_large_as_the_card_comes_back, begin, end),
         cmocka_unit_test_setup_teardown(a_turn_longer_than_two_minutes_is_waited_for, begin, end),
