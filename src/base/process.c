@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -110,6 +112,48 @@ void process_command(pid_t pid, char *command, size_t bytes)
         length--;
     command[length > 0 ? without_cut_letter(command, (size_t)length) : 0] = '\0';
     error_make_one_line(command);
+}
+
+/* linux/pidfd.h of 6.15. */
+struct exit_info {
+    uint64_t mask, cgroup;
+    uint32_t ids[11];
+    int32_t status;
+};
+_Static_assert(sizeof(struct exit_info) == 64, "PIDFD_INFO_SIZE_VER0");
+#define EXIT_INFO_ASK _IOWR(0xFF, 11, struct exit_info)
+#define EXIT_INFO_STATUS (UINT64_C(1) << 3)
+
+static bool status_of_reaped(int pidfd, int *status)
+{
+    struct exit_info info = {.mask = EXIT_INFO_STATUS};
+    if (ioctl(pidfd, EXIT_INFO_ASK, &info) != 0 || !(info.mask & EXIT_INFO_STATUS))
+        return false;
+    *status = info.status;
+    return true;
+}
+
+/* Field 52 of /proc/PID/stat, of a zombie. */
+static bool status_of_zombie(pid_t pid, int *status)
+{
+    char path[32], text[1024];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    const char *behind = strrchr(text, ')'), *last = strrchr(text, ' ');
+    if (!behind || strncmp(behind, ") Z ", 4) != 0 || last < behind)
+        return false;
+    *status = atoi(last);
+    return true;
+}
+
+bool process_exit_status(int pidfd, pid_t pid, int *status)
+{
+    return status_of_reaped(pidfd, status) || status_of_zombie(pid, status) ||
+           status_of_reaped(pidfd, status);
 }
 
 #define SHORT_SLICE_NS UINT64_C(100000) /* the shortest that Linux takes */

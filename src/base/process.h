@@ -28,5 +28,9 @@ void process_command(pid_t pid, char *command, size_t bytes);
  * privilege; where it is not supported, nothing changes. */
 void process_ask_for_short_slices(void);
 
+/* How the process ended, as waitpid() tells: the process is no child of ours, and `pidfd` says that it has ended. Linux tells
+ * since 6.15, and until its parent has waited for it, earlier kernels too. False: not known. */
+bool process_exit_status(int pidfd, pid_t pid, int *status);
+
 /* Whether the process that had `pid` and `start_ticks` still runs. A zombie does not run. */
 bool process_is_alive(pid_t pid, uint64_t start_ticks);

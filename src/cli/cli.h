@@ -32,6 +32,7 @@ enum cli_kind {
     CLI_SESSION,        /* const char *: a session's ID, prefix of one, or name */
     CLI_GPU,            /* struct gpu_names; each one is added */
     CLI_MEMORY,         /* struct memory_limits */
+    CLI_USER,           /* const char *: a user's name or number */
     CLI_FIELDS,         /* const char *: comma-separated names of the API's fields */
     CLI_USAGE_BY,       /* const char *: one of cli_usage_by */
     CLI_FORM,           /* const char *: one of cli_forms */
@@ -60,6 +61,8 @@ struct cli_arguments {
     const char *anti_thrash; /* NULL: not given */
     const char *by;          /* NULL: not given */
     uint64_t since_usec;     /* 0: not given */
+    uint64_t until_usec;     /* ago; 0: not given */
+    const char *user;        /* a name or number; NULL: not given */
     const char *fields;      /* NULL: not given */
     const char *folder;      /* NULL: not given */
     const char *form;        /* NULL: not given */

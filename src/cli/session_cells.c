@@ -126,3 +126,52 @@ const char *cells_wait(const json_t *session, char text[static CELLS_WAIT_TEXT])
         snprintf(text, CELLS_WAIT_TEXT, ", about %.0f h", seconds / 3600);
     return text;
 }
+
+const char *cells_user(uid_t uid, char text[static CELLS_USER_TEXT])
+{
+    const struct passwd *user = getpwuid(uid);
+    if (user)
+        snprintf(text, CELLS_USER_TEXT, "%s", user->pw_name);
+    else
+        snprintf(text, CELLS_USER_TEXT, "%u", (unsigned)uid);
+    return text;
+}
+
+const char *cells_asker(const json_t *object, const char *field, char text[static CELLS_ASKER_TEXT])
+{
+    const json_t *asker = json_object_get(object, field);
+    char user[CELLS_USER_TEXT];
+    struct table_cell command;
+    uint64_t pid = session_number(asker, "pid");
+    *text = '\0';
+    if (!json_is_object(asker))
+        return text;
+    cells_user((uid_t)session_number(asker, "uid"), user);
+    table_cell_print(&command, TABLE_PLAIN, "%s", session_text(asker, "command"));
+    if (pid)
+        snprintf(text, CELLS_ASKER_TEXT, ", by %s (%.16s%spid %llu)", user, command.text,
+                 *command.text ? ", " : "", (unsigned long long)pid);
+    else
+        snprintf(text, CELLS_ASKER_TEXT, ", by %s", user);
+    return text;
+}
+
+void cells_print_fact(const char *what, const char *value, bool colour)
+{
+    printf("%s%-8s%s  ", table_colour_begin(TABLE_BOLD, colour), what, table_colour_end(TABLE_BOLD, colour));
+    table_print_text(value, stdout);
+    putchar('\n');
+}
+
+const char *cells_duration(double seconds, char text[static CELLS_DURATION_TEXT])
+{
+    if (seconds < 60)
+        snprintf(text, CELLS_DURATION_TEXT, "%.1fs", seconds);
+    else if (seconds < 3600)
+        snprintf(text, CELLS_DURATION_TEXT, "%.0fm %02.0fs", (double)((long)seconds / 60),
+                 (double)((long)seconds % 60));
+    else
+        snprintf(text, CELLS_DURATION_TEXT, "%.0fh %02.0fm", (double)((long)seconds / 3600),
+                 (double)((long)seconds / 60 % 60));
+    return text;
+}

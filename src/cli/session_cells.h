@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "cli/cli.h"
 #include "cli/table.h"
@@ -41,6 +42,22 @@ void cells_speed(struct table_cell *cell, const json_t *session);
  * Returns `text`. */
 #define CELLS_WAIT_TEXT 48
 const char *cells_wait(const json_t *session, char text[static CELLS_WAIT_TEXT]);
+
+/* ", by ana (gpuslice, pid 4711)": who asked for something, as `field` of `object` says; "" where nobody did, or nobody knows.
+ * Returns `text`. */
+#define CELLS_ASKER_TEXT 128
+const char *cells_asker(const json_t *object, const char *field, char text[static CELLS_ASKER_TEXT]);
+
+/* A user's name, or the number of one without a name. Returns `text`. */
+#define CELLS_USER_TEXT 40
+const char *cells_user(uid_t uid, char text[static CELLS_USER_TEXT]);
+
+/* Print a line of a page about a session: what, and its value. */
+void cells_print_fact(const char *what, const char *value, bool colour);
+
+/* "0.3s", "2m 05s", "1h 03m". Returns `text`. */
+#define CELLS_DURATION_TEXT 32
+const char *cells_duration(double seconds, char text[static CELLS_DURATION_TEXT]);
 
 /* Seconds of a GPU's time, in total. */
 void cells_gpu_time(struct table_cell *cell, const json_t *gpu, const char *key);

@@ -22,6 +22,7 @@
 #include "daemon/api/user_names.h"
 #include "daemon/gpu/sampler.h"
 #include "daemon/history/audit.h"
+#include "daemon/history/ended.h"
 #include "daemon/history/events.h"
 #include "daemon/history/history.h"
 #include "daemon/history/past.h"
@@ -291,6 +292,7 @@ static const struct part {
     {NULL, declared_stop},
     {past_start, NULL},
     {events_start, events_free}, /* followers read what is left: events_stop() only ends the listening */
+    {ended_start, NULL},
     {audit_start, NULL},
     {NULL, api_rate_free},
     {api_follow_start, api_follow_free},
@@ -318,6 +320,7 @@ static const struct part {
     {moves_go_on, NULL},
     {context_probe_start, NULL},
     {unclaimed_ledgers_sort, NULL},
+    {NULL, ended_stop},
     {NULL, past_stop}, /* answers questions, which http_stop() cannot end */
     {history_start, history_stop},
     {settings_start, NULL},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/options.h"
+#include "cli/session_cells.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "client/client.h"
@@ -98,11 +99,12 @@ static void print_json(const json_t *event)
 
 static void print_line(const json_t *event)
 {
-    char time[SESSION_TIME_TEXT];
+    char time[SESSION_TIME_TEXT], asker[CELLS_ASKER_TEXT];
     const char *name = session_text(event, "name");
     printf("%s  %-17s  %-12s  ", session_time(session_text(event, "time"), time), session_text(event, "kind"),
            *name ? name : "-");
     table_print_text(session_text(event, "message"), stdout);
+    fputs(cells_asker(event, "by", asker), stdout);
     putchar('\n');
     fflush(stdout);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/ended.h"
 #include "cli/options.h"
 #include "cli/session_cells.h"
 #include "cli/verbs.h"
@@ -19,13 +20,6 @@ static const struct cli_option options[] = {
     CLI_OPTIONS_END,
 };
 
-static void print_fact(const char *what, const char *value, bool colour)
-{
-    printf("%s%-8s%s  ", table_colour_begin(TABLE_BOLD, colour), what, table_colour_end(TABLE_BOLD, colour));
-    table_print_text(value, stdout);
-    putchar('\n');
-}
-
 static void print_speed(const json_t *session, bool colour)
 {
     const json_t *progress = json_object_get(session, "compute_progress_ratio");
@@ -36,9 +30,9 @@ static void print_speed(const json_t *session, bool colour)
     if (promised > 0)
         snprintf(promise, sizeof(promise), ", %.4g%% promised", 100 * promised);
     snprintf(text, sizeof(text), "%.0f%% of its speed alone%s", 100 * json_real_value(progress), promise);
-    print_fact("Speed", text, colour);
+    cells_print_fact("Speed", text, colour);
     if (*session_text(session, "turns_why"))
-        print_fact("Turns", session_text(session, "turns_why"), colour);
+        cells_print_fact("Turns", session_text(session, "turns_why"), colour);
 }
 
 static void print_waits(const json_t *waits, bool colour)
@@ -49,7 +43,7 @@ static void print_waits(const json_t *waits, bool colour)
         return;
     snprintf(text, sizeof(text), "%llu waits for turns, p50 %s ms, p99 %s ms", (unsigned long long)count,
              session_ms(waits, "p50_seconds", 3, p50), session_ms(waits, "p99_seconds", 3, p99));
-    print_fact("Waits", text, colour);
+    cells_print_fact("Waits", text, colour);
 }
 
 /* Prints nothing for a session that has had no turn to wait for. */
@@ -65,9 +59,9 @@ static void print_lease(const json_t *session, bool colour)
     snprintf(text, sizeof(text), "%s; threads waited %.1f s for turns, %llu overrun%s%s",
              waits ? "waits" : lease, waited_s, (unsigned long long)overruns, overruns == 1 ? "" : "s",
              json_is_true(json_object_get(session, "undrainable")) ? ", undrainable" : "");
-    print_fact("Lease", text, colour);
+    cells_print_fact("Lease", text, colour);
     if (json_is_true(json_object_get(session, "understates_use")))
-        print_fact("Charged", "as NVML shows it: its programs report much less", colour);
+        cells_print_fact("Charged", "as NVML shows it: its programs report much less", colour);
     print_speed(session, colour);
     print_waits(json_object_get(session, "gate_waits"), colour);
 }
@@ -80,7 +74,7 @@ static void print_staying(const json_t *session, bool colour)
     if (!*why || strcmp(session_text(session, "residency"), "resident") != 0)
         return;
     snprintf(text, sizeof(text), "its memory cannot leave %s", why);
-    print_fact("Stays", text, colour);
+    cells_print_fact("Stays", text, colour);
 }
 
 /* Who or what keeps it waiting, where that has no known end. */
@@ -88,7 +82,7 @@ static void print_waiting(const json_t *session, bool colour)
 {
     const char *why = session_text(session, "wait_why");
     if (*why)
-        print_fact("Waits", why, colour);
+        cells_print_fact("Waits", why, colour);
 }
 
 /* For a session whose memory can leave the card. */
@@ -107,18 +101,18 @@ static void print_residency(const json_t *session, bool colour)
              units_format_bytes(session_number(session, "evicted_bytes"), away),
              units_format_bytes(session_number(session, "unmovable_bytes"), stays),
              units_format_bytes(session_number(session, "host_memory_bytes"), host));
-    print_fact("Memory", text, colour);
+    cells_print_fact("Memory", text, colour);
     print_staying(session, colour);
     if (*session_stays(session, text))
-        print_fact("Stays", text, colour);
+        cells_print_fact("Stays", text, colour);
     if (session_outgrows_host(session)) {
         snprintf(text, sizeof(text), "at most %s fit into host memory; with more it cannot leave the card",
                  units_format_bytes(session_number(session, "host_memory_most_bytes"), host));
-        print_fact("Stays", text, colour);
+        cells_print_fact("Stays", text, colour);
     }
     print_waiting(session, colour);
     if (*failure)
-        print_fact("Failed", failure, colour);
+        cells_print_fact("Failed", failure, colour);
 }
 
 /* The session's place in the queue, and the memory and GPUs that it asks for. */
@@ -129,11 +123,11 @@ static void print_queued(const json_t *session, bool colour)
     size_t i;
     snprintf(text, sizeof(text), "%llu in the queue",
              (unsigned long long)session_number(session, "queue_position"));
-    print_fact("Place", text, colour);
+    cells_print_fact("Place", text, colour);
     if (json_array_size(asked) == 0) {
         snprintf(text, sizeof(text), "%s on any GPU",
                  units_format_bytes(session_number(session, "vram_limit_bytes"), bytes));
-        print_fact("Asks for", text, colour);
+        cells_print_fact("Asks for", text, colour);
     }
     json_array_foreach((json_t *)asked, i, gpu)
     {
@@ -142,7 +136,7 @@ static void print_queued(const json_t *session, bool colour)
         snprintf(text, sizeof(text), "%s on GPU %s (%.12s)",
                  units_format_bytes(session_number(gpu, "limit_bytes"), bytes), cell.text,
                  session_text(gpu, "uuid"));
-        print_fact("Asks for", text, colour);
+        cells_print_fact("Asks for", text, colour);
     }
 }
 
@@ -153,7 +147,7 @@ static void print_status(const json_t *session, bool colour)
     snprintf(text, sizeof(text), "%s: %s%s%s", session_text(session, "status"),
              session_text(session, "status_text"), cells_wait(session, wait),
              json_is_true(json_object_get(session, "declared")) ? "; declared in sessions.conf" : "");
-    print_fact("Status", text, colour);
+    cells_print_fact("Status", text, colour);
 }
 
 static void print_facts(const json_t *session, bool colour)
@@ -164,27 +158,27 @@ static void print_facts(const json_t *session, bool colour)
     const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
     const char *expires = session_text(session, "expires_at");
 
-    print_fact("Session", id, colour);
+    cells_print_fact("Session", id, colour);
     if (strcmp(id, name) != 0)
-        print_fact("Name", name, colour);
+        cells_print_fact("Name", name, colour);
     print_status(session, colour);
     if (strcmp(session_text(session, "state"), "queued") == 0)
         print_queued(session, colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
-    print_fact("Owner", text, colour);
-    print_fact("Compute", session_share(session, text), colour);
-    print_fact("Priority", session_text(session, "priority"), colour);
+    cells_print_fact("Owner", text, colour);
+    cells_print_fact("Compute", session_share(session, text), colour);
+    cells_print_fact("Priority", session_text(session, "priority"), colour);
     if (*session_text(session, "label"))
-        print_fact("Labels", session_text(session, "label"), colour);
+        cells_print_fact("Labels", session_text(session, "label"), colour);
     print_lease(session, colour);
     print_residency(session, colour);
-    print_fact("Created", session_time(session_text(session, "created_at"), time), colour);
+    cells_print_fact("Created", session_time(session_text(session, "created_at"), time), colour);
     if (!*expires)
         return;
     bool kills = strcmp(session_text(session, "ttl_action"), "kill") == 0;
     snprintf(text, sizeof(text), "%s%s", session_time(expires, time),
              kills ? ", and its programs are ended then" : "");
-    print_fact("Expires", text, colour);
+    cells_print_fact("Expires", text, colour);
 }
 
 static void print_gpus(const json_t *session, bool colour)
@@ -260,6 +254,33 @@ static void print_processes(const json_t *session, bool colour)
     table_free(&table);
 }
 
+/* The last session of this name or ID that has ended; NULL: none is known. */
+static json_t *find_ended(struct client *client, const char *session)
+{
+    char path[128];
+    json_t *answer = NULL;
+    snprintf(path, sizeof(path), "/v1/history/sessions?since=365d&most=1&session=%s", session);
+    if (client_request(client, "GET", path, NULL, &answer, NULL) < 0)
+        return NULL;
+    json_t *found = json_incref(json_array_get(json_object_get(answer, "sessions"), 0));
+    json_decref(answer);
+    return found;
+}
+
+static void print_session(const json_t *session)
+{
+    bool colour = table_colour_wanted(stdout);
+    if (strcmp(session_text(session, "state"), "ended") == 0) {
+        ended_print(session, colour);
+        return;
+    }
+    print_facts(session, colour);
+    if (json_array_size(json_object_get(session, "gpus"))) {
+        print_gpus(session, colour);
+        print_processes(session, colour);
+    }
+}
+
 static enum cli_status run_show(const struct cli_arguments *arguments)
 {
     struct client client;
@@ -268,19 +289,16 @@ static enum cli_status run_show(const struct cli_arguments *arguments)
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0)
         result = client_request_session(&client, "GET", arguments->operands[0], "", NULL, &session, &error);
+    if (result < 0 && error.code && strcmp(error.code, "ERR_SESSION_NOT_FOUND") == 0 &&
+        (session = find_ended(&client, arguments->operands[0])))
+        result = 0;
     client_close(&client);
     if (result < 0)
         return cli_report(&error);
-    if (arguments->json) {
+    if (arguments->json)
         cells_print_json(session);
-    } else {
-        bool colour = table_colour_wanted(stdout);
-        print_facts(session, colour);
-        if (json_array_size(json_object_get(session, "gpus"))) {
-            print_gpus(session, colour);
-            print_processes(session, colour);
-        }
-    }
+    else
+        print_session(session);
     json_decref(session);
     return cli_finish_output();
 }
@@ -293,7 +311,8 @@ const struct cli_verb verb_show = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "show one session, its GPUs and its processes",
-    .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name.",
+    .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name. Of a session that has "
+            "ended, it shows what the history keeps.",
     .columns = explained,
     .options = options,
     .act = run_show,

@@ -1,5 +1,4 @@
 /* gpuslice usage: what sessions, users or GPUs used, as a table, CSV or JSON. */
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,13 +24,6 @@ static const struct cli_option options[] = {
 
 const char *const cli_usage_by[] = {"session", "user", "gpu", NULL};
 
-static const char *user_name(uid_t uid, char text[static 16])
-{
-    const struct passwd *user = getpwuid(uid);
-    snprintf(text, 16, "%u", (unsigned)uid);
-    return user ? user->pw_name : text;
-}
-
 static double real(const json_t *row, const char *field)
 {
     return json_number_value(json_object_get(row, field));
@@ -41,21 +33,9 @@ static double real(const json_t *row, const char *field)
 
 enum { WHAT, OWNER, GPU_TIME, MEMORY, PEAK, ACTIVE, WAITED, DENIED };
 
-static const char *duration(double seconds, char text[static 32])
-{
-    if (seconds < 60)
-        snprintf(text, 32, "%.1fs", seconds);
-    else if (seconds < 3600)
-        snprintf(text, 32, "%.0fm %02.0fs", (double)((long)seconds / 60), (double)((long)seconds % 60));
-    else
-        snprintf(text, 32, "%.0fh %02.0fm", (double)((long)seconds / 3600),
-                 (double)((long)seconds / 60 % 60));
-    return text;
-}
-
 static void add_row(struct table *table, const char *by, const json_t *row)
 {
-    char text[32], owner[16], peak[UNITS_BYTES_TEXT];
+    char text[CELLS_DURATION_TEXT], owner[CELLS_USER_TEXT], peak[UNITS_BYTES_TEXT];
     struct table_cell *cells = table_add_row(table);
     bool is_by_nvml = real(row, "gpu_seconds_by_nvml") > 0;
     const char *name = session_text(row, "name");
@@ -63,17 +43,17 @@ static void add_row(struct table *table, const char *by, const json_t *row)
         table_cell_print(&cells[WHAT], TABLE_PLAIN, "%s", session_text(row, "gpu_uuid"));
     else
         table_cell_print(&cells[WHAT], TABLE_PLAIN, "%s",
-                         *name ? name : user_name((uid_t)session_number(row, "owner_uid"), owner));
+                         *name ? name : cells_user((uid_t)session_number(row, "owner_uid"), owner));
     if (strcmp(by, "session") == 0)
         table_cell_print(&cells[OWNER], TABLE_PLAIN, "%s",
-                         user_name((uid_t)session_number(row, "owner_uid"), owner));
+                         cells_user((uid_t)session_number(row, "owner_uid"), owner));
     table_cell_print(&cells[GPU_TIME], TABLE_PLAIN, "%s%s", is_by_nvml ? "~" : "",
-                     duration(real(row, "gpu_seconds"), text));
+                     cells_duration(real(row, "gpu_seconds"), text));
     table_cell_print(&cells[MEMORY], TABLE_PLAIN, "%.2f", real(row, "byte_hours") / GIB);
     table_cell_print(&cells[PEAK], TABLE_PLAIN, "%s",
                      units_format_bytes(session_number(row, "peak_bytes"), peak));
-    table_cell_print(&cells[ACTIVE], TABLE_PLAIN, "%s", duration(real(row, "active_seconds"), text));
-    table_cell_print(&cells[WAITED], TABLE_PLAIN, "%s", duration(real(row, "gate_wait_seconds"), text));
+    table_cell_print(&cells[ACTIVE], TABLE_PLAIN, "%s", cells_duration(real(row, "active_seconds"), text));
+    table_cell_print(&cells[WAITED], TABLE_PLAIN, "%s", cells_duration(real(row, "gate_wait_seconds"), text));
     table_cell_print(&cells[DENIED], session_number(row, "denied_allocations") ? TABLE_RED : TABLE_PLAIN,
                      "%llu", (unsigned long long)session_number(row, "denied_allocations"));
 }
@@ -181,7 +161,8 @@ const struct cli_verb verb_usage = {
     .text = "The daemon keeps as many days as history-days of gpuslice.conf says (31), in minutes after the "
             "first day. You see your own sessions; root sees all. GiB-HOURS is memory held times the time "
             "for which it was held; PEAK the most memory at any moment; ACTIVE the time with a process; "
-            "WAITED the time that all threads waited for turns; DENIED counts refused allocations. GPU time "
+            "WAITED the time that all threads waited for turns, and the session in the queue or for room on "
+            "the card; DENIED counts refused allocations. GPU time "
             "is what the scheduler measured while shares were in force, else NVML's figure, marked ~.",
     .examples = "  gpuslice usage --since 7d --by user\n  gpuslice usage --since 1h --csv > usage.csv",
     .options = options,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/process.h"
 #include "daemon/api/api_rate.h"
 #include "daemon/http/http.h"
 #include "daemon/http/http_tcp.h"
@@ -35,6 +36,7 @@ static const struct route routes[] = {
     {"PATCH", "/v1/scheduler", api_change_scheduler, false},
     {"GET", "/v1/events", api_follow_events, false},
     {"GET", "/v1/history", api_show_history, false},
+    {"GET", "/v1/history/sessions", api_list_ended, false},
     {"GET", "/v1/usage", api_show_usage, false},
     {"POST", "/v1/dashboard", api_open_dashboard, false},
     {"GET", "/v1/version", api_show_version, false},
@@ -117,6 +119,19 @@ static int check_host(const struct http_request *request, struct error *error)
     return 0;
 }
 
+/* Handle it, with events saying who asked. */
+static void handle(const struct route *route, struct http_request *request, const char *id)
+{
+    struct requester asker = {.uid = request->peer.uid, .pid = request->peer.pid};
+    if (strcmp(route->method, "GET") != 0) {
+        if (asker.pid)
+            process_command(asker.pid, asker.command, sizeof(asker.command));
+        request->daemon->asker = &asker;
+    }
+    route->handle(request, id);
+    request->daemon->asker = NULL;
+}
+
 void api_handle(struct http_request *request)
 {
     struct error error;
@@ -141,7 +156,7 @@ void api_handle(struct http_request *request)
                                   api_rate_take(request->daemon, request->peer.uid, &error) < 0))
             http_reply_error(request, &error);
         else
-            route->handle(request, id);
+            handle(route, request, id);
         return;
     }
     if (strcmp(request->path, "/") == 0 && request->door == HTTP_TOKEN)

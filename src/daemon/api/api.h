@@ -124,3 +124,4 @@ void api_follow_free(struct daemon *daemon); /* when no follower is left */
 /* Handlers of GET /v1/history and GET /v1/usage. */
 void api_show_history(struct http_request *request, const char *id);
 void api_show_usage(struct http_request *request, const char *id);
+void api_list_ended(struct http_request *request, const char *id);

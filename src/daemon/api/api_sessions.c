@@ -329,7 +329,8 @@ static void on_suspended(void *argument, int result, const char *message)
 }
 
 static void order_move(struct http_request *request, const char *id,
-                       int (*order)(struct session *session, struct error *error))
+                       int (*order)(struct session *session, struct error *error), enum change_kind kind,
+                       const char *asked)
 {
     struct session *session = find_session(request, id);
     struct error error;
@@ -339,17 +340,18 @@ static void order_move(struct http_request *request, const char *id,
         http_reply_error(request, &error);
         return;
     }
+    change_publish(request->daemon, &(struct change){kind, .session = session}, "%s", asked);
     answer_when_stored(request, session, on_suspended);
 }
 
 void api_suspend_session(struct http_request *request, const char *id)
 {
-    order_move(request, id, moves_suspend);
+    order_move(request, id, moves_suspend, CHANGE_SUSPEND_ASKED, "to leave the card");
 }
 
 void api_resume_session(struct http_request *request, const char *id)
 {
-    order_move(request, id, moves_resume);
+    order_move(request, id, moves_resume, CHANGE_RESUME_ASKED, "to come back to the card");
 }
 
 static void on_released(void *argument, int result, const char *message)
@@ -387,7 +389,7 @@ void api_release_session(struct http_request *request, const char *id)
         log_info("session %s '%s': uid %u ends its processes, %u", session->id, session->name,
                  (unsigned)request->peer.uid, session->process_count);
         strcpy(request->subject, session->id);
-        if (release_begin(session, request->peer.uid, on_processes_ended, request, &error) < 0)
+        if (release_begin(session, on_processes_ended, request, &error) < 0)
             http_reply_error(request, &error);
         return;
     }
@@ -403,7 +405,7 @@ void api_release_session(struct http_request *request, const char *id)
     log_info("session %s '%s' released by uid %u", session->id, session->name, (unsigned)request->peer.uid);
     strcpy(request->subject, session->id);
     change_publish(request->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
-                   "released by uid %u", (unsigned)request->peer.uid);
+                   "released");
     session_end(session, "released");
     change_await(request->daemon, request->subject, on_released, request);
 }

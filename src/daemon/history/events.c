@@ -138,6 +138,13 @@ static void keep(struct events *events, enum change_kind kind, uid_t owner, int6
 
 /* --- From changes to events ------------------------------------------------------------------------ */
 
+json_t *requester_json(const struct requester *asker)
+{
+    return json_pack("{s:I,s:o,s:o}", "uid", (json_int_t)asker->uid, "pid",
+                     asker->pid ? json_integer(asker->pid) : json_null(), "command",
+                     *asker->command ? json_string(asker->command) : json_null());
+}
+
 /* The fields that an event of this kind has beside the common ones. */
 static json_t *details_of(const struct change *change)
 {
@@ -178,6 +185,15 @@ static json_t *details_of(const struct change *change)
     }
 }
 
+/* Who asked for it, where somebody did. What a request brings about elsewhere is nobody's wish. */
+static json_t *asker_of(const struct daemon *daemon, enum change_kind kind)
+{
+    bool is_asked = kind == CHANGE_SESSION_CREATED || kind == CHANGE_SESSION_QUEUED ||
+                    kind == CHANGE_SESSION_CHANGED || kind == CHANGE_SESSION_RELEASED ||
+                    kind == CHANGE_SUSPEND_ASKED || kind == CHANGE_RESUME_ASKED;
+    return is_asked && daemon->asker ? requester_json(daemon->asker) : NULL;
+}
+
 static void add_labels(json_t *json, const struct session_properties *properties)
 {
     for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++) {
@@ -198,10 +214,11 @@ static char *event_json(const struct events *events, const struct change *change
     snprintf(when + length, sizeof(when) - length, ".%03dZ", (int)(at_ms % 1000));
     snprintf(id, sizeof(id), "%" PRIu64 "-%" PRIu64, events->daemon->epoch, events->newest + 1);
     json_t *details = details_of(change);
-    json_t *json = json_pack(
-        "{s:s,s:s,s:s,s:s*,s:s*,s:o*,s:s*}", "id", id, "time", when, "kind", change_event(change->kind),
-        "session_id", session ? session->id : NULL, "name", session ? session->name : NULL, "owner_uid",
-        session ? json_integer((json_int_t)session->owner) : NULL, "message", change->message);
+    json_t *json = json_pack("{s:s,s:s,s:s,s:s*,s:s*,s:o*,s:s*,s:o*}", "id", id, "time", when, "kind",
+                             change_event(change->kind), "session_id", session ? session->id : NULL, "name",
+                             session ? session->name : NULL, "owner_uid",
+                             session ? json_integer((json_int_t)session->owner) : NULL, "message",
+                             change->message, "by", asker_of(events->daemon, change->kind));
     if (json && session)
         add_labels(json, &session->properties);
     if (json && details)

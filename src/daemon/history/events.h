@@ -7,6 +7,7 @@
  * of the user who has the most is dropped, so that no user can push out another's. */
 #pragma once
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -16,6 +17,10 @@
 #define EVENTS_KEPT 1000
 
 struct daemon;
+
+/* {"uid", "pid", "command"}; NULL without memory. */
+struct requester;
+json_t *requester_json(const struct requester *asker);
 
 /* Follow the daemon's changes. */
 int events_start(struct daemon *daemon, struct error *error);

@@ -8,7 +8,9 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/saturating.h"
 #include "daemon/gpu/card.h"
+#include "daemon/history/ended.h"
 #include "daemon/history/history_file.h"
 #include "daemon/history/history_lines.h"
 #include "daemon/history/history_query.h"
@@ -16,9 +18,11 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/deferred.h"
+#include "daemon/residency/moves.h"
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 
+#define NS_PER_MS UINT64_C(1000000)
 #define SECOND_USEC UINT64_C(1000000)
 #define ACCURACY_USEC UINT64_C(50000)
 #define PRUNE_SECONDS 60
@@ -130,6 +134,7 @@ static struct history_job *make_job(struct history *history)
     history->ticks = NULL;
     history->ticks_end = &history->ticks;
     history->flushed_at = history->last_at;
+    ended_keep_totals(history->daemon);
     return job;
 }
 
@@ -198,16 +203,45 @@ static bool sample_gpus(struct history *history)
     return true;
 }
 
-static bool sample_session_gpus(struct history *history, const struct session *session)
+/* What the session did on one of its GPUs since its last sample. */
+static struct sample sample_session(struct line *line, struct session *session, uint64_t milliseconds)
+{
+    struct sample sample = line_sample_session(line, session, milliseconds);
+    ended_add_sample(session, &sample);
+    if (line->gpu == 0 && session->move && moves_standing(session).waits) {
+        ended_add_room_wait(session, milliseconds * NS_PER_MS);
+        sample.waited_ns = saturating_add(sample.waited_ns, milliseconds * NS_PER_MS);
+    }
+    return sample;
+}
+
+/* A session in the queue has no GPU, and waits. */
+static bool sample_queued(struct history *history, const struct session *session)
+{
+    struct line *line =
+        lines_at(&history->lines, lines_find(&history->lines, session->number), session, LINE_IN_QUEUE);
+    if (!line)
+        return false;
+    struct sample sample = {.series = line->id, .waited_ns = history->pass.milliseconds * NS_PER_MS};
+    keep_sample(line, &sample, history->pass.milliseconds, history->pass.tick);
+    return true;
+}
+
+static bool sample_session_gpus(struct history *history, struct session *session)
 {
     size_t at = lines_find(&history->lines, session->number);
+    uint64_t bytes = 0;
+    if (session->state == SESSION_QUEUED)
+        return sample_queued(history, session);
     for (unsigned i = 0; i < session->gpu_count; i++, at++) {
         struct line *line = lines_at(&history->lines, at, session, i);
         if (!line)
             return false;
-        struct sample sample = line_sample_session(line, session, history->pass.milliseconds);
+        struct sample sample = sample_session(line, session, history->pass.milliseconds);
+        bytes = saturating_add(bytes, sample.used_bytes);
         keep_sample(line, &sample, history->pass.milliseconds, history->pass.tick);
     }
+    ended_see_bytes(session, bytes);
     return true;
 }
 
@@ -216,7 +250,7 @@ static bool sample_part(struct history *history)
 {
     struct pass *pass = &history->pass;
     for (unsigned samples = 0; samples < SAMPLES_AT_ONCE;) {
-        const struct session *session = session_behind(history->daemon, pass->session_id, pass->session);
+        struct session *session = session_behind(history->daemon, pass->session_id, pass->session);
         if (!session || !sample_session_gpus(history, session))
             return false;
         pass->session = session->number;
@@ -332,14 +366,14 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
 }
 
 /* What a session used since its last sample counts too. */
-static void end_session(struct history *history, const struct session *session)
+static void end_session(struct history *history, struct session *session)
 {
     size_t at = lines_find(&history->lines, session->number);
     for (unsigned i = 0; i < session->gpu_count; i++, at++) {
         struct line *line = lines_at(&history->lines, at, session, i);
         if (!line)
             return;
-        line->pending = line_sample_session(line, session, 0);
+        line->pending = sample_session(line, session, 0);
     }
 }
 

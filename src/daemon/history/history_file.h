@@ -23,8 +23,8 @@ struct history_series {
     char session_id[SESSION_ID_TEXT]; /* "": the whole GPU */
     char name[SESSION_NAME_TEXT];
     uid_t owner;
-    char gpu_uuid[GPU_UUID_TEXT];
-    int64_t at; /* when it was sampled, in seconds since 1970 */
+    char gpu_uuid[GPU_UUID_TEXT]; /* "": of a session while it is in the queue */
+    int64_t at;                   /* when it was sampled, in seconds since 1970 */
 };
 
 /* A tick, as part of a list of ticks to be written. */

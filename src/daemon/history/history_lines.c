@@ -46,7 +46,8 @@ static void keep_series(struct lines *lines, struct line *line, const struct ses
         strcpy(series->session_id, session->id);
         strcpy(series->name, session->name);
         series->owner = session->owner;
-        session_gpu_uuid(&session->gpus[line->gpu], series->gpu_uuid);
+        if (line->gpu != LINE_IN_QUEUE)
+            session_gpu_uuid(&session->gpus[line->gpu], series->gpu_uuid);
     } else {
         strcpy(series->gpu_uuid, lines->daemon->gpus[line->gpu].uuid_text);
     }

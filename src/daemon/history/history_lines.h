@@ -1,5 +1,5 @@
 /* history_lines.h - the series that are being sampled: one line for each GPU, then one for each session on each of its GPUs,
- * in the order of the daemon's list. */
+ * in the order of the daemon's list. A session in the queue has one of its own. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,15 +8,19 @@
 
 #include "daemon/history/history_file.h"
 #include "daemon/history/samples.h"
+#include "ledger/ledger.h"
 
 struct daemon;
 struct gpu;
 struct session;
 
+/* In place of a GPU: the session is in the queue. */
+#define LINE_IN_QUEUE LEDGER_GPUS
+
 /* One series that is being sampled. */
 struct line {
     uint64_t session; /* the session's number; 0: a whole GPU */
-    unsigned gpu;     /* index in the session's policy, or of the daemon's GPUs */
+    unsigned gpu;     /* LINE_IN_QUEUE, or index in the session's policy, or of the daemon's GPUs */
     uint32_t id;
     uint32_t name_hash;                  /* of the name that the file has */
     int64_t put_at;                      /* when the series was put into the file last; 0: never */

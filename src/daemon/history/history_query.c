@@ -91,7 +91,11 @@ static struct group *find_group(struct query *query, const struct history_series
 static void take_series(const struct history_series *series, void *context)
 {
     struct query *query = context;
-    bool is_wanted = may_see(query->ask, series) && (query->is_same == is_same_line || series->session_id[0]);
+    bool needs_gpu = query->is_same == is_same_line || query->ask->by == HISTORY_BY_GPU;
+    bool is_wanted =
+        may_see(query->ask, series) &&
+        (needs_gpu ? series->gpu_uuid[0] && (query->is_same == is_same_line || series->session_id[0])
+                   : series->session_id[0]);
     if (series->id >= query->series_room) {
         size_t room = series->id + 1 + series->id / 2;
         int32_t *group_of = reallocarray(query->group_of, room, sizeof(*group_of));

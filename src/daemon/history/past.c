@@ -136,6 +136,14 @@ void past_submit(struct daemon *daemon, struct past_job *job)
     submit(daemon, job);
 }
 
+void past_read_totals(const struct daemon *daemon,
+                      void (*take)(const char *session_id, const char *text, void *context), void *context)
+{
+    struct error error;
+    if (history_records_totals(daemon->past->file, take, context, &error) < 0)
+        log_error("what sessions used under earlier daemons is not counted: %s", error.message);
+}
+
 uint32_t past_next_series(struct daemon *daemon)
 {
     return daemon->past->next_series++;

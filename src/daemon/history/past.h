@@ -40,5 +40,9 @@ void past_submit(struct daemon *daemon, struct past_job *job);
 #define PAST_WAITING_MAX 10000
 void past_keep(struct daemon *daemon, struct history_record *record);
 
+/* Read the totals that earlier daemons left. Only before a first job. */
+void past_read_totals(const struct daemon *daemon,
+                      void (*take)(const char *session_id, const char *text, void *context), void *context);
+
 /* A number that no series in the file has; each call gives the next. */
 uint32_t past_next_series(struct daemon *daemon);

@@ -24,7 +24,7 @@ struct sample {
     uint64_t peak_bytes; /* the most within the tick; not below used_bytes */
     uint64_t gpu_ns;     /* GPU time, as the arbiter measured it; of a whole GPU, as NVML shows it */
     uint64_t nvml_ns;    /* GPU time as NVML shows it, while nothing else measures it */
-    uint64_t waited_ns;  /* at gates, over all threads */
+    uint64_t waited_ns;  /* at gates, over all threads; in the queue; and for room on the card */
     uint64_t refused;    /* requests for memory that were refused */
     uint32_t processes;  /* the most at a time */
     uint32_t series;

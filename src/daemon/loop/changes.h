@@ -17,6 +17,13 @@ struct gpu;
 struct process;
 struct session;
 
+/* Whose request the loop is handling. */
+struct requester {
+    uid_t uid;
+    pid_t pid; /* 0: not known, as over TCP */
+    char command[16];
+};
+
 enum change_kind {
 #define CHANGE(name, event, audience, rate) CHANGE_##name,
 #include "daemon/loop/changes.def"

@@ -17,6 +17,7 @@
 #include "daemon/gpu/card.h"
 #include "ledger/ledger.h"
 
+struct requester;
 struct session;
 struct process;
 struct store;
@@ -32,6 +33,7 @@ struct queue;
 struct events;
 struct history;
 struct past;
+struct ended;
 struct metrics_file;
 struct uncovered;
 struct user_names;
@@ -110,6 +112,7 @@ struct daemon {
     LIST_HEAD(, bucket) request_buckets; /* api_rate.h */
     struct audit *audit;                 /* NULL: no file is kept */
     struct metrics_file *metrics_file;
+    const struct requester *asker; /* changes.h; NULL: the loop is handling nobody's request */
     struct events *events;
     struct followers *followers;      /* of events, by HTTP */
     struct user_names *user_names;    /* for people who read answers */
@@ -117,6 +120,7 @@ struct daemon {
     struct uncovered *uncovered;      /* NULL: this is not a system daemon */
     struct past *past;                /* past.h; NULL: no history is kept */
     struct history *history;          /* the same */
+    struct ended *ended;              /* the same */
     struct waiters *waiters;          /* HTTP requests that wait for a place in the queue */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
     struct round *round;

@@ -87,7 +87,7 @@ static int start_release(struct session *session, release_done done, void *argum
     return 0;
 }
 
-int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error)
+int release_begin(struct session *session, release_done done, void *argument, struct error *error)
 {
     if (session->release)
         return busy(session, "they are being ended already", error);
@@ -95,7 +95,7 @@ int release_begin(struct session *session, uid_t uid, release_done done, void *a
     if (result < 0)
         return result;
     change_publish(session->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
-                   "released by uid %u, with %u processes", (unsigned)uid, session->process_count);
+                   "released, with %u process%s", session->process_count, session->process_count == 1 ? "" : "es");
     signal_all(session, SIGTERM);
     return 0;
 }

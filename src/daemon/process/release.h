@@ -15,9 +15,9 @@ struct session;
 /* `why` is NULL when the session has ended; else it says why the session has not: ERR_SESSION_BUSY. */
 typedef void (*release_done)(void *argument, const struct error *why);
 
-/* Start releasing the session for user `uid`. `done` is called once: when the session has ended, when processes have
+/* Start releasing the session. `done` is called once: when the session has ended, when processes have
  * withstood SIGKILL for 5 s, or when the daemon stops before that. On failure it is never called. */
-int release_begin(struct session *session, uid_t uid, release_done done, void *argument, struct error *error);
+int release_begin(struct session *session, release_done done, void *argument, struct error *error);
 
 /* The same because of the session itself, which nobody has released; `why` goes into the log and the event. */
 void release_end_processes(struct session *session, const char *why);

@@ -22,6 +22,7 @@ struct daemon;
 struct orphan;
 struct process;
 struct release;
+struct session_totals;
 
 enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
 
@@ -53,6 +54,8 @@ struct session_runner {
     pid_t pid; /* 0: the session lives until it is released */
     uint64_t start_ticks;
     int pidfd; /* -1 once it has gone */
+    bool has_status;
+    int status; /* how it ended, as waitpid() tells */
     sd_event_source *source;
 };
 
@@ -111,6 +114,7 @@ struct session {
     uint64_t refused_before; /* requests refused to processes that have gone */
     uint64_t refused_told;   /* events.c: how many refused requests events have told of */
     struct session_refusal refusal;
+    struct session_totals *totals;    /* ended.c; NULL: nothing is known yet, or no history is kept */
     uint64_t undrained_usec;          /* since when its work does not drain; 0: it does */
     uint64_t told_usec[CHANGE_KINDS]; /* events.c: when each kind was last told of; 0: never */
     bool broken_is_logged;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/process.h"
 #include "daemon/gpu/gpu.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/clocks.h"
@@ -44,6 +45,8 @@ static void unwatch_runner(struct session *session)
 static int on_runner_gone(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct session *session = userdata;
+    struct session_runner *runner = &session->runner;
+    runner->has_status = process_exit_status(runner->pidfd, runner->pid, &runner->status);
     unwatch_runner(session);
     session_end_when_over(session);
     return 0;

@@ -1,0 +1,27 @@
+/* ended.h - what is kept of a session that has ended: what it asked for, what it got, and why it ended.
+ *
+ * totals   what a session has used so far, under this daemon and earlier ones. Those of sessions that run are written every
+ *          few seconds, so that a daemon that is killed takes no more than that with it */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct daemon;
+struct sample;
+struct session;
+
+/* Follow the daemon's changes, from before sessions are restored; nothing where no history is kept. */
+int ended_start(struct daemon *daemon, struct error *error);
+void ended_stop(struct daemon *daemon);
+
+/* Add what the session did since the last call, on one of its GPUs. */
+void ended_add_sample(struct session *session, const struct sample *sample);
+/* It holds so much now, on all its GPUs. */
+void ended_see_bytes(struct session *session, uint64_t bytes);
+/* It has waited so long for room on its card. */
+void ended_add_room_wait(struct session *session, uint64_t ns);
+
+/* Have the totals written that have changed since the last call. */
+void ended_keep_totals(struct daemon *daemon);
