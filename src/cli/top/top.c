@@ -72,12 +72,12 @@ static const struct top_row *selected_row(const struct top_view *view)
 static void ask_daemon(struct top_view *view, struct top_fetch *fetch, const char *method, const char *behind,
                        json_t *body, const char *done)
 {
-    if (!top_fetch_act(fetch, method, view->rows.selected, behind, body, done))
+    if (!top_fetch_act(fetch, method, view->asked, behind, body, done))
         say(view, true, "the daemon is still answering the last request");
 }
 
 /* Read what was typed as options of `set`, and send the change. */
-static void change(struct top_view *view, struct top_fetch *fetch)
+static void change(struct top_view *view, struct top_fetch *fetch, const struct top_row *row)
 {
     char *words[WORDS_MAX + 2], *state = NULL;
     unsigned count = 0;
@@ -85,7 +85,7 @@ static void change(struct top_view *view, struct top_fetch *fetch)
     struct error error;
     json_t *body = NULL;
     char done[128];
-    words[count++] = view->rows.selected;
+    words[count++] = view->asked;
     for (char *word = strtok_r(view->input, " ", &state); word && count <= WORDS_MAX;
          word = strtok_r(NULL, " ", &state))
         words[count++] = word;
@@ -95,31 +95,40 @@ static void change(struct top_view *view, struct top_fetch *fetch)
         say(view, true, error.message);
         return;
     }
-    snprintf(done, sizeof(done), "%s is changed", selected_row(view)->name);
+    snprintf(done, sizeof(done), "%s is changed", row->name);
     ask_daemon(view, fetch, "PATCH", "", body, done);
 }
 
-static void release(struct top_view *view, struct top_fetch *fetch)
+static void release(struct top_view *view, struct top_fetch *fetch, const struct top_row *row)
 {
-    const struct top_row *row = selected_row(view);
     char done[128];
     snprintf(done, sizeof(done), "%s is released", row->name);
     ask_daemon(view, fetch, "DELETE", row->processes ? "?kill=true" : "", NULL, done);
 }
 
-/* Its memory leaves the card, or comes back. */
-static void suspend_or_resume(struct top_view *view, struct top_fetch *fetch)
+/* Its memory leaves the card. */
+static void suspend(struct top_view *view, struct top_fetch *fetch, const struct top_row *row)
 {
-    const struct top_row *row = selected_row(view);
     char done[128];
+    snprintf(done, sizeof(done), "%s is leaving the card", row->name);
+    ask_daemon(view, fetch, "POST", "/suspend", NULL, done);
+}
+
+/* Its memory comes back. */
+static void resume(struct top_view *view, struct top_fetch *fetch, const struct top_row *row)
+{
+    char done[128];
+    snprintf(done, sizeof(done), "%s is coming back to the card", row->name);
+    ask_daemon(view, fetch, "POST", "/resume", NULL, done);
+}
+
+/* The session that was asked about; without it, says that it has gone. */
+static const struct top_row *asked_row(struct top_view *view)
+{
+    const struct top_row *row = top_rows_find(&view->rows, view->asked);
     if (!row)
-        return;
-    bool is_away =
-        session_is_away(row->session) || strcmp(session_text(row->session, "residency"), "leaving") == 0;
-    strcpy(view->rows.selected, row->id);
-    snprintf(done, sizeof(done), is_away ? "%s is coming back to the card" : "%s is leaving the card",
-             row->name);
-    ask_daemon(view, fetch, "POST", is_away ? "/resume" : "/suspend", NULL, done);
+        say(view, true, "the session has gone");
+    return row;
 }
 
 static void end_input(struct top_view *view, struct top_fetch *fetch)
@@ -129,9 +138,11 @@ static void end_input(struct top_view *view, struct top_fetch *fetch)
     if (ask == TOP_ASK_FILTER) {
         snprintf(view->rows.filter, sizeof(view->rows.filter), "%.*s", TOP_FILTER_TEXT - 1, view->input);
         top_rows_sort(&view->rows);
-    } else if (selected_row(view)) {
-        change(view, fetch);
+        return;
     }
+    const struct top_row *row = asked_row(view);
+    if (row)
+        change(view, fetch, row);
 }
 
 static void take_input(struct top_view *view, struct top_fetch *fetch, int key)
@@ -154,10 +165,36 @@ static void begin_input(struct top_view *view, enum top_ask ask, const char *tex
     if (ask != TOP_ASK_FILTER && !selected_row(view))
         return;
     /* The answer counts for the row that is selected now, however the list changes in the meantime. */
-    if (selected_row(view))
+    if (selected_row(view)) {
         strcpy(view->rows.selected, selected_row(view)->id);
+        strcpy(view->asked, view->rows.selected);
+    }
     view->ask = ask;
     snprintf(view->input, sizeof(view->input), "%s", text);
+}
+
+/* To suspend stops the session's programs, so it asks first; to resume harms nobody. */
+static void suspend_or_resume(struct top_view *view, struct top_fetch *fetch)
+{
+    begin_input(view, TOP_ASK_SUSPEND, "");
+    const struct top_row *row = view->ask == TOP_ASK_SUSPEND ? asked_row(view) : NULL;
+    if (!row ||
+        (!session_is_away(row->session) && strcmp(session_text(row->session, "residency"), "leaving") != 0))
+        return;
+    view->ask = TOP_ASK_NOTHING;
+    resume(view, fetch, row);
+}
+
+/* The answer to a question that takes y or n. */
+static void take_answer(struct top_view *view, struct top_fetch *fetch, int key)
+{
+    enum top_ask ask = view->ask;
+    view->ask = TOP_ASK_NOTHING;
+    const struct top_row *row = key == 'y' || key == 'Y' ? asked_row(view) : NULL;
+    if (row && ask == TOP_ASK_RELEASE)
+        release(view, fetch, row);
+    else if (row)
+        suspend(view, fetch, row);
 }
 
 static void set_interval(struct top_view *view, struct top_fetch *fetch, double factor)
@@ -177,11 +214,8 @@ static void set_interval(struct top_view *view, struct top_fetch *fetch, double 
 static bool take_key(struct top_view *view, struct top_fetch *fetch, int key)
 {
     int place = (int)top_rows_selected(&view->rows), page = (int)top_draw_page(view);
-    if (view->ask == TOP_ASK_RELEASE) {
-        view->ask = TOP_ASK_NOTHING;
-        if ((key == 'y' || key == 'Y') && selected_row(view) &&
-            strcmp(selected_row(view)->id, view->rows.selected) == 0)
-            release(view, fetch);
+    if (view->ask == TOP_ASK_RELEASE || view->ask == TOP_ASK_SUSPEND) {
+        take_answer(view, fetch, key);
         return true;
     }
     if (view->ask != TOP_ASK_NOTHING) {
@@ -193,7 +227,8 @@ static bool take_key(struct top_view *view, struct top_fetch *fetch, int key)
     case 'q':
         return false;
     case ESCAPE:
-        view->shows_help = view->shows_detail = false;
+        view->shows_help = false;
+        view->detail = TOP_DETAIL_HIDDEN;
         break;
     case KEY_UP:
     case 'k':
@@ -218,7 +253,7 @@ static bool take_key(struct top_view *view, struct top_fetch *fetch, int key)
     case '\n':
     case '\r':
     case KEY_ENTER:
-        view->shows_detail = !view->shows_detail;
+        view->detail = top_draw_shows_detail(view) ? TOP_DETAIL_HIDDEN : TOP_DETAIL_SHOWN;
         break;
     case 's':
         view->rows.order = (view->rows.order + 1) % TOP_ORDERS;

@@ -11,7 +11,7 @@
 
 enum { PAIR_GOOD = 1, PAIR_WARN, PAIR_BAD, PAIR_QUIET, PAIR_TITLE };
 
-#define BAR_CELLS 8
+#define WIDE 110 /* columns from which the screen shows more of everything */
 #define DETAIL_LINES 11
 #define LIST_LEAST 3 /* sessions that stay visible above the detail */
 #define GPU_LINES_MAX 8
@@ -57,6 +57,12 @@ static void put_right(int y, int x, int width, const char *text)
 static int usage_pair(double ratio)
 {
     return ratio >= 0.95 ? PAIR_BAD : ratio >= 0.8 ? PAIR_WARN : PAIR_GOOD;
+}
+
+/* Cells of a bar, on a screen of this width. */
+static int bar_cells(void)
+{
+    return COLS >= 150 ? 24 : COLS >= WIDE ? 14 : 8;
 }
 
 static void put_bar(const struct top_view *view, int y, int x, unsigned cells, double ratio, int pair)
@@ -138,50 +144,117 @@ static bool says_more_gpus(const struct top_view *view)
     return LINES > 16 && gpus_shown(view) < view->rows.gpu_count;
 }
 
-#define GPU_FIXED 39 /* cells of a GPU's line without its name and its sparkline */
-
-static void draw_gpu(const struct top_view *view, int y, const struct top_gpu *gpu)
+/* The first GPU's line: on a screen that is not low, below the headings. */
+static int gpus_begin(void)
 {
-    char text[2 * UNITS_BYTES_TEXT], uncovered[UNITS_BYTES_TEXT], note[160];
-    double ratio = gpu->total ? (double)gpu->used / (double)gpu->total : 0;
-    int room = COLS - GPU_FIXED, name_width = COLS >= 110 ? 24 : room < 15 ? room : 15, x = 1;
-    put_text(y, x, 4, gpu->label);
-    x += 4;
-    if (name_width > 3 || !gpu->is_healthy) {
-        put_text(y, x, name_width > 15 ? name_width : 15, gpu->is_healthy ? gpu->name : "does not answer");
-        x += name_width + 1;
+    return LINES > 16 ? 2 : 1;
+}
+
+/* Where the parts of a GPU's line begin; 0: there is no room for it. */
+struct gpu_layout {
+    int name, name_width, bar, bar_width, usage, busy, heat, line, line_width, note;
+};
+
+#define GPU_LABEL_WIDTH 4
+#define GPU_USAGE_WIDTH 17
+#define GPU_BUSY_WIDTH 5
+#define GPU_HEAT_WIDTH 12 /* temperature and power */
+
+/* On a narrow screen the name is short and cut first. The past gets what is left, and shares it with a note about programs
+ * outside of sessions where there are any. */
+static struct gpu_layout lay_out_gpus(const struct top_view *view)
+{
+    struct gpu_layout layout = {.bar_width = bar_cells(), .line_width = COLS >= WIDE ? 30 : 10};
+    int fixed = 1 + GPU_LABEL_WIDTH + layout.bar_width + 1 + GPU_USAGE_WIDTH + 1 + GPU_BUSY_WIDTH;
+    int room = COLS - fixed - layout.line_width - 2, x = 1 + GPU_LABEL_WIDTH;
+    bool has_outsiders = false;
+    for (unsigned i = 0; i < view->rows.gpu_count; i++)
+        has_outsiders |= view->rows.gpus[i].uncovered > 0;
+    layout.name_width = COLS >= WIDE ? 24 : room < 15 ? room : 15;
+    if (layout.name_width > 3) {
+        layout.name = x;
+        x += layout.name_width + 1;
     }
-    put_bar(view, y, x, BAR_CELLS, ratio, usage_pair(ratio));
-    put_right(y, x + BAR_CELLS + 1, 17, usage_text(gpu->used, gpu->total, text));
-    x += BAR_CELLS + 20;
-    if (gpu->busy >= 0)
-        snprintf(text, sizeof(text), "%3.0f%%", 100 * gpu->busy);
-    else
-        strcpy(text, "  - ");
-    put_text(y, x, 4, text);
-    x += 5;
-    int cells = COLS >= 110 ? 30 : 10;
-    put_sparkline(view, y, x, (unsigned)cells, &gpu->past);
-    x += cells + 1;
-    if (gpu->uncovered && COLS - x > 8) {
+    layout.bar = x;
+    layout.usage = layout.bar + layout.bar_width + 1;
+    layout.busy = layout.usage + GPU_USAGE_WIDTH + 1;
+    x = layout.busy + GPU_BUSY_WIDTH;
+    if (COLS >= WIDE) {
+        layout.heat = x;
+        x += GPU_HEAT_WIDTH + 1;
+    }
+    layout.line = x;
+    if (COLS >= WIDE && !has_outsiders)
+        layout.line_width = COLS - 1 - x < TOP_PAST ? COLS - 1 - x : TOP_PAST;
+    layout.note = layout.line + layout.line_width + 1;
+    return layout;
+}
+
+static void draw_gpu_heads(int y, const struct gpu_layout *layout)
+{
+    attron(A_BOLD);
+    put_text(y, 1, GPU_LABEL_WIDTH, column_GPU);
+    if (layout->name)
+        put_text(y, layout->name, layout->name_width, "NAME");
+    put_text(y, layout->bar, layout->bar_width, column_MEMORY);
+    put_right(y, layout->usage, GPU_USAGE_WIDTH, "USED / TOTAL");
+    put_text(y, layout->busy, GPU_BUSY_WIDTH, "BUSY");
+    if (layout->heat)
+        put_right(y, layout->heat, GPU_HEAT_WIDTH, "TEMP  POWER");
+    put_text(y, layout->line, layout->line_width, layout->line_width < 12 ? "BUSY" : "BUSY, PAST");
+    attroff(A_BOLD);
+}
+
+/* NVML's figure times `factor`; "-" where it has none. */
+static const char *figure_text(double figure, double factor, const char *unit, char text[static 16])
+{
+    if (figure < 0)
+        return "-";
+    snprintf(text, 16, "%.0f%s", factor * figure, unit);
+    return text;
+}
+
+static void draw_gpu(const struct top_view *view, int y, const struct gpu_layout *layout,
+                     const struct top_gpu *gpu)
+{
+    char text[2 * UNITS_BYTES_TEXT], uncovered[UNITS_BYTES_TEXT], note[160], figure[16];
+    double ratio = gpu->total ? (double)gpu->used / (double)gpu->total : 0;
+    put_text(y, 1, GPU_LABEL_WIDTH, gpu->label);
+    if (!gpu->is_healthy)
+        put_text(y, 1 + GPU_LABEL_WIDTH, 15, "does not answer");
+    else if (layout->name)
+        put_text(y, layout->name, layout->name_width, gpu->name);
+    put_bar(view, y, layout->bar, (unsigned)layout->bar_width, ratio, usage_pair(ratio));
+    put_right(y, layout->usage, GPU_USAGE_WIDTH, usage_text(gpu->used, gpu->total, text));
+    put_right(y, layout->busy, GPU_BUSY_WIDTH - 1, figure_text(gpu->busy, 100, "%", figure));
+    if (layout->heat) {
+        put_right(y, layout->heat, 5, figure_text(gpu->celsius, 1, "C", figure));
+        put_right(y, layout->heat + 6, 6, figure_text(gpu->watts, 1, "W", figure));
+    }
+    put_sparkline(view, y, layout->line, (unsigned)layout->line_width, &gpu->past);
+    if (gpu->uncovered && COLS - layout->note > 8) {
         snprintf(note, sizeof(note), "outside %s %s", units_format_bytes(gpu->uncovered, uncovered),
                  gpu->outsider);
         attron(colour(view, PAIR_WARN));
-        put_text(y, x, COLS - x, note);
+        put_text(y, layout->note, COLS - layout->note, note);
         attroff(colour(view, PAIR_WARN));
     }
 }
 
 static void draw_gpus(const struct top_view *view)
 {
+    struct gpu_layout layout = lay_out_gpus(view);
+    int y = gpus_begin();
     unsigned shown = gpus_shown(view);
     char text[32];
+    if (y > 1)
+        draw_gpu_heads(y - 1, &layout);
     for (unsigned i = 0; i < shown; i++)
-        draw_gpu(view, 1 + (int)i, &view->rows.gpus[i]);
+        draw_gpu(view, y + (int)i, &layout, &view->rows.gpus[i]);
     if (says_more_gpus(view)) {
         snprintf(text, sizeof(text), "and %u more GPU%s", view->rows.gpu_count - shown,
                  view->rows.gpu_count - shown == 1 ? "" : "s");
-        put_text(1 + (int)shown, 5, COLS - 6, text);
+        put_text(y + (int)shown, 5, COLS - 6, text);
     }
 }
 
@@ -200,7 +273,7 @@ static const struct {
     [OWNER] = {column_OWNER, 7, 7},
     [STATUS] = {column_STATUS, 11, 3},
     [GPU] = {column_GPU, 3, 6},
-    [BAR] = {column_MEMORY, BAR_CELLS, 5},
+    [BAR] = {column_MEMORY, 8, 5},
     [USAGE] = {column_USED, 15, 1, .right = true},
     [ACHIEVED] = {column_TIME, 5, 2, .right = true},
     [COMPUTE] = {column_COMPUTE, 10, 4, .right = true},
@@ -218,6 +291,11 @@ struct layout {
     int memory_line, compute_line, line_width;
 };
 
+static int width_of(int column)
+{
+    return column == BAR ? bar_cells() : columns[column].width;
+}
+
 static struct layout lay_out(void)
 {
     struct layout layout = {.name_width = columns[NAME].width};
@@ -225,12 +303,12 @@ static struct layout lay_out(void)
     for (; ranks < COLUMNS; ranks++) {
         int width = 0;
         for (int i = 0; i < COLUMNS; i++)
-            width += columns[i].rank == ranks ? columns[i].width + 1 : 0;
+            width += columns[i].rank == ranks ? width_of(i) + 1 : 0;
         if (width > room)
             break;
         room -= width;
     }
-    if (ranks < COLUMNS || COLS >= 110) { /* names get the remaining room */
+    if (ranks < COLUMNS || COLS >= WIDE) { /* names get the remaining room */
         int more = room < NAME_MOST - layout.name_width ? room : NAME_MOST - layout.name_width;
         layout.name_width += more;
         room -= more;
@@ -239,7 +317,7 @@ static struct layout lay_out(void)
         if (columns[i].rank >= ranks)
             continue;
         layout.at[i] = x;
-        x += (i == NAME ? layout.name_width : columns[i].width) + 1;
+        x += (i == NAME ? layout.name_width : width_of(i)) + 1;
     }
     if (room >= 2 * (LINE_LEAST + 1)) {
         layout.line_width = room / 2 - 1 < LINE_MOST ? room / 2 - 1 : LINE_MOST;
@@ -324,7 +402,7 @@ static void draw_row(const struct top_view *view, int y, const struct layout *la
     put_cell(y, layout, PROCESSES, text);
     attroff(A_BOLD);
     if (layout->at[BAR])
-        put_bar(view, y, layout->at[BAR], BAR_CELLS, ratio, usage_pair(ratio));
+        put_bar(view, y, layout->at[BAR], (unsigned)bar_cells(), ratio, usage_pair(ratio));
     if (layout->memory_line) {
         put_sparkline(view, y, layout->memory_line, (unsigned)layout->line_width, &row->memory);
         put_sparkline(view, y, layout->compute_line, (unsigned)layout->line_width, &row->compute);
@@ -333,7 +411,7 @@ static void draw_row(const struct top_view *view, int y, const struct layout *la
 
 static int list_begin(const struct top_view *view)
 {
-    return (int)gpus_shown(view) + says_more_gpus(view) + (LINES > 16 ? 3 : 2);
+    return gpus_begin() + (int)gpus_shown(view) + says_more_gpus(view) + (LINES > 16 ? 2 : 1);
 }
 
 static int detail_lines(void)
@@ -341,17 +419,28 @@ static int detail_lines(void)
     return LINES > 40 ? 2 * DETAIL_LINES : DETAIL_LINES;
 }
 
+bool top_draw_shows_detail(const struct top_view *view)
+{
+    if (view->detail != TOP_DETAIL_ROOM)
+        return view->detail == TOP_DETAIL_SHOWN;
+    int list = view->rows.shown_count < LIST_LEAST ? LIST_LEAST : (int)view->rows.shown_count;
+    return view->rows.shown_count && LINES - 1 - list_begin(view) - list >= detail_lines();
+}
+
 /* On a low screen the detail replaces everything else. */
 static bool is_detail_alone(const struct top_view *view)
 {
-    return view->shows_detail && LINES - 1 - list_begin(view) - detail_lines() < LIST_LEAST;
+    return top_draw_shows_detail(view) && LINES - 1 - list_begin(view) - detail_lines() < LIST_LEAST;
 }
 
 static int list_end(const struct top_view *view)
 {
     if (is_detail_alone(view))
         return 1;
-    return LINES - 1 - (view->shows_detail ? detail_lines() : 0);
+    int least = LINES - 1 - detail_lines(), list = list_begin(view) + (int)view->rows.shown_count + 1;
+    if (!top_draw_shows_detail(view))
+        return LINES - 1;
+    return list < least ? list : least; /* the detail has what the list leaves */
 }
 
 unsigned top_draw_page(const struct top_view *view)
@@ -448,12 +537,12 @@ static void draw_help(void)
 {
     static const char *const lines[] = {
         "up down PgUp PgDn Home End   choose a session",
-        "Enter                        show more of it",
+        "Enter                        show more of it, or less",
         "s                            sort by memory, compute, waiting, name in turn",
         "/                            filter by name, ID, owner, status or command",
         "l                            change its limits, by options of 'gpuslice set'",
         "r                            release it (asks first)",
-        "z                            its memory leaves the card, or comes back",
+        "z                            its memory leaves the card (asks first), or comes back",
         "+ -                          ask more often, less often",
         "Space                        hold still",
         "q                            end",
@@ -485,8 +574,7 @@ static void list_keys(char *text, size_t bytes)
 static void draw_foot(const struct top_view *view)
 {
     char text[512], keys[128];
-    const struct top_row *row =
-        view->rows.shown_count ? &view->rows.rows[top_rows_selected(&view->rows)] : NULL;
+    const struct top_row *row = top_rows_find(&view->rows, view->asked);
     list_keys(keys, sizeof(keys));
     switch (view->ask) {
     case TOP_ASK_FILTER:
@@ -494,6 +582,10 @@ static void draw_foot(const struct top_view *view)
         break;
     case TOP_ASK_CHANGE:
         snprintf(text, sizeof(text), "set %s: %s_", row ? row->name : "", view->input);
+        break;
+    case TOP_ASK_SUSPEND:
+        snprintf(text, sizeof(text), "Suspend %s? Its programs stand still until it is resumed. (y/n)",
+                 row ? row->name : "");
         break;
     case TOP_ASK_RELEASE:
         if (row && row->processes)
@@ -523,7 +615,7 @@ void top_draw(struct top_view *view)
             draw_gpus(view);
             draw_list(view);
         }
-        if (view->shows_detail)
+        if (top_draw_shows_detail(view))
             draw_detail(view);
     }
     draw_foot(view);

@@ -194,6 +194,13 @@ static void find_outsider(struct top_gpu *gpu, const json_t *answer)
     }
 }
 
+/* NVML's figure; -1: it has none. */
+static double figure(const json_t *gpu, const char *field)
+{
+    const json_t *value = json_object_get(gpu, field);
+    return json_is_number(value) ? json_number_value(value) : -1;
+}
+
 static void take_gpus(struct top_rows *rows, json_t *answer)
 {
     unsigned count = (unsigned)json_array_size(answer);
@@ -208,7 +215,6 @@ static void take_gpus(struct top_rows *rows, json_t *answer)
     {
         struct top_gpu *gpu = &rows->gpus[i];
         const char *name = session_text(one, "name");
-        const json_t *busy = json_object_get(one, "busy_ratio");
         snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", session_text(one, "uuid"));
         label_gpu(one, gpu->label, sizeof(gpu->label));
         gpu->name = strncmp(name, "NVIDIA ", 7) == 0 ? name + 7 : name;
@@ -216,7 +222,9 @@ static void take_gpus(struct top_rows *rows, json_t *answer)
         gpu->used = session_number(one, "used_bytes");
         gpu->total = session_number(one, "total_bytes");
         gpu->uncovered = session_number(one, "uncovered_bytes");
-        gpu->busy = json_is_number(busy) ? json_number_value(busy) : -1;
+        gpu->busy = figure(one, "busy_ratio");
+        gpu->celsius = figure(one, "temperature_celsius");
+        gpu->watts = figure(one, "power_watts");
         find_outsider(gpu, one);
         top_past_add(&gpu->past, gpu->busy);
     }
@@ -271,14 +279,24 @@ void top_rows_sort(struct top_rows *rows)
     sorted_by = rows->order;
     if (rows->count)
         qsort(rows->rows, rows->count, sizeof(*rows->rows), compare_rows);
+    rows->place = top_rows_selected(rows);
 }
 
 unsigned top_rows_selected(const struct top_rows *rows)
 {
+    unsigned last = rows->shown_count ? rows->shown_count - 1 : 0;
     for (unsigned i = 0; i < rows->shown_count; i++)
         if (strcmp(rows->rows[i].id, rows->selected) == 0)
             return i;
-    return 0;
+    return rows->place < last ? rows->place : last;
+}
+
+const struct top_row *top_rows_find(const struct top_rows *rows, const char *id)
+{
+    for (unsigned i = 0; i < rows->count; i++)
+        if (strcmp(rows->rows[i].id, id) == 0)
+            return &rows->rows[i];
+    return NULL;
 }
 
 void top_rows_select(struct top_rows *rows, int place)
@@ -286,6 +304,7 @@ void top_rows_select(struct top_rows *rows, int place)
     int last = (int)rows->shown_count - 1;
     place = place > last ? last : place;
     place = place < 0 ? 0 : place;
+    rows->place = (unsigned)place;
     if (last >= 0)
         strcpy(rows->selected, rows->rows[place].id);
 }

@@ -37,8 +37,9 @@ struct top_gpu {
     const char *name;
     bool is_healthy;
     uint64_t used, total, uncovered;
-    double busy;       /* -1: unknown */
-    char outsider[64]; /* the process outside of sessions that holds the most memory; "": none */
+    double busy;           /* -1: unknown */
+    double celsius, watts; /* -1: unknown */
+    char outsider[64];     /* the process outside of sessions that holds the most memory; "": none */
     struct top_past past;
 };
 
@@ -50,7 +51,8 @@ struct top_rows {
     unsigned gpu_count;
     enum top_order order;
     char filter[TOP_FILTER_TEXT];
-    char selected[TOP_ID_TEXT]; /* "": none */
+    char selected[TOP_ID_TEXT]; /* "": the first */
+    unsigned place;             /* where it was when it was last there */
     bool has_answer;
 };
 
@@ -62,8 +64,10 @@ void top_rows_free(struct top_rows *rows);
 
 /* call it after a change of order or filter */
 void top_rows_sort(struct top_rows *rows);
-/* The index of the selected row among those shown; 0 if it is not shown. */
+/* The index of the selected row among those shown. If it has gone, the one that is at its place now. */
 unsigned top_rows_selected(const struct top_rows *rows);
+/* The row of this ID; NULL: it has gone. */
+const struct top_row *top_rows_find(const struct top_rows *rows, const char *id);
 void top_rows_select(struct top_rows *rows, int place);
 /* A line about the session's turns, waits and evicted memory. */
 void top_row_lease(const struct top_row *row, char *text, size_t bytes);

@@ -31,12 +31,12 @@ enum { GPU, MODE, SESSION, LEASE, ACHIEVED, SPEED, USED, HELD, WAITS };
 static const struct table_column columns[] = {
     [GPU] = {"GPU", .right = true},
     [MODE] = {"MODE"},
-    [SESSION] = {column_SESSION},
+    [SESSION] = {column_SESSION, .shrink = true},
     [LEASE] = {"LEASE"},
     [ACHIEVED] = {column_TIME, .right = true},
     [SPEED] = {column_SPEED, .right = true},
-    [USED] = {column_GPU_TIME, .right = true},
-    [HELD] = {column_HELD, .right = true},
+    [USED] = {column_GPU_TIME, .right = true, .yields = 1},
+    [HELD] = {column_HELD, .right = true, .yields = 2},
     [WAITS] = {"WAITS p50/p99", .right = true},
     {NULL},
 };
