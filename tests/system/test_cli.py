@@ -183,7 +183,9 @@ def test_list_and_show_follow_a_program(daemon, product, reap):
     wait_for(lambda: daemon.session("train")["used_bytes"] == 256 * MIB, "two allocations to be charged")
     wait_for(lambda: daemon.session("train")["processes"][0]["denied_allocations"] == 1, "the third to be refused")
     assert "[##########]  256MiB / 256MiB        -     -      1" in daemon.cli("list").stdout
-    row = daemon.cli("show", "train").stdout.splitlines()[-1].split()
+    shown = daemon.cli("show", "train").stdout.splitlines()
+    row = next(line for line in shown if " target_app " in line and " UTC" in line).split()
+    assert any(f"process {program.pid} " in line for line in shown[-5:])  # its last events
     assert row[:4] == [str(program.pid), "target_app", "256MiB", "1"]
     program.stdin.close()
     assert program.wait(20) == 0

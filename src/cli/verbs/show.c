@@ -11,6 +11,8 @@
 #include "client/columns.h"
 #include "client/session_fields.h"
 
+#define EVENTS_SHOWN 5
+
 static const char *const explained[] = {column_TIME, column_GPU_TIME, column_HELD, column_DENIED, NULL};
 
 static const struct cli_option options[] = {
@@ -254,6 +256,37 @@ static void print_processes(const json_t *session, bool colour)
     table_free(&table);
 }
 
+/* The session's last events, the oldest first. */
+struct last_events {
+    const char *session_id;
+    json_t *events;
+};
+
+static void take_event(const json_t *event, void *context)
+{
+    struct last_events *last = context;
+    if (strcmp(session_text(event, "session_id"), last->session_id) != 0)
+        return;
+    json_array_append(last->events, (json_t *)event);
+    if (json_array_size(last->events) > EVENTS_SHOWN)
+        json_array_remove(last->events, 0);
+}
+
+static void print_events(const json_t *events)
+{
+    const json_t *event;
+    size_t i;
+    if (json_array_size(events))
+        putchar('\n');
+    json_array_foreach((json_t *)events, i, event)
+    {
+        char time[SESSION_TIME_TEXT];
+        printf("%s  ", session_time(session_text(event, "time"), time));
+        table_print_text(session_text(event, "message"), stdout);
+        putchar('\n');
+    }
+}
+
 /* The last session of this name or ID that has ended; NULL: none is known. */
 static json_t *find_ended(struct client *client, const char *session)
 {
@@ -267,18 +300,19 @@ static json_t *find_ended(struct client *client, const char *session)
     return found;
 }
 
-static void print_session(const json_t *session)
+static void print_session(const json_t *session, const json_t *events)
 {
     bool colour = table_colour_wanted(stdout);
     if (strcmp(session_text(session, "state"), "ended") == 0) {
         ended_print(session, colour);
-        return;
+    } else {
+        print_facts(session, colour);
+        if (json_array_size(json_object_get(session, "gpus"))) {
+            print_gpus(session, colour);
+            print_processes(session, colour);
+        }
     }
-    print_facts(session, colour);
-    if (json_array_size(json_object_get(session, "gpus"))) {
-        print_gpus(session, colour);
-        print_processes(session, colour);
-    }
+    print_events(events);
 }
 
 static enum cli_status run_show(const struct cli_arguments *arguments)
@@ -292,13 +326,20 @@ static enum cli_status run_show(const struct cli_arguments *arguments)
     if (result < 0 && error.code && strcmp(error.code, "ERR_SESSION_NOT_FOUND") == 0 &&
         (session = find_ended(&client, arguments->operands[0])))
         result = 0;
+    struct last_events last = {session_text(session, "session_id"), json_array()};
+    if (result == 0 && !arguments->json)
+        result = client_listen(&client, "/v1/events?follow=false", take_event, &last, &error);
     client_close(&client);
-    if (result < 0)
+    if (result < 0) {
+        json_decref(last.events);
+        json_decref(session);
         return cli_report(&error);
+    }
     if (arguments->json)
         cells_print_json(session);
     else
-        print_session(session);
+        print_session(session, last.events);
+    json_decref(last.events);
     json_decref(session);
     return cli_finish_output();
 }
@@ -310,7 +351,7 @@ const struct cli_verb verb_show = {
     .operand_kind = CLI_SESSION,
     .operands_min = 1,
     .operands_max = 1,
-    .summary = "show one session, its GPUs and its processes",
+    .summary = "show one session, its GPUs, its processes and its last events",
     .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name. Of a session that has "
             "ended, it shows what the history keeps.",
     .columns = explained,
