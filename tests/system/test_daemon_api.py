@@ -268,7 +268,7 @@ def test_over_tcp_there_are_metrics_and_health_alone(make_daemon):
 
 
 def test_the_version_is_told(daemon):
-    assert daemon.request("GET", "/v1/version") == (200, {"version": "0.2.0", "pid": daemon.process.pid})
+    assert daemon.request("GET", "/v1/version") == (200, {"version": "0.2.0", "pid": daemon.process.pid, "host": os.uname().nodename})
 
 
 def as_user(uid, action, groups=()):

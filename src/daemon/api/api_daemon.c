@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "daemon/api/api.h"
@@ -33,7 +34,11 @@ void api_open_dashboard(struct http_request *request, const char *id)
 
 void api_show_version(struct http_request *request, const char *id)
 {
-    http_reply_json(request, 200, json_pack("{s:s,s:i}", "version", GPUSLICE_VERSION, "pid", (int)getpid()));
+    struct utsname machine;
+    uname(&machine);
+    http_reply_json(request, 200,
+                    json_pack("{s:s,s:i,s:s}", "version", GPUSLICE_VERSION, "pid", (int)getpid(), "host",
+                              machine.nodename));
 }
 
 void api_show_config(struct http_request *request, const char *id)
