@@ -71,7 +71,8 @@ function card(gpu) {
     element("dl", {}, fact("In use", `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)}`), fact("Reserved", bytes(gpu.reserved_bytes)),
       gpu.kept_bytes ? fact("Kept by the driver", bytes(gpu.kept_bytes)) : null,
       fact("Time", MODES[modes.get(gpu.uuid)] || modes.get(gpu.uuid) || "–"),
-      fact("Busy", gpu.busy_ratio === null || gpu.busy_ratio === undefined ? "–" : percent(gpu.busy_ratio))),
+      fact("Busy", gpu.busy_ratio === null ? "–" : percent(gpu.busy_ratio)),
+      gpu.temperature_celsius === null ? null : fact("Heat", [`${gpu.temperature_celsius} °C`, gpu.power_watts === null ? "" : `${Math.round(gpu.power_watts)} W`].filter(Boolean).join(", "))),
     values.length ? plots.spark(values, 1) : null, outside(gpu));
 }
 
@@ -102,9 +103,9 @@ function setLink(isOn, text) {
 function lost(problem) {
   if (problem instanceof Refusal && problem.status === 401) {
     forgetToken();
-    showDoor("The token is not the daemon's. It has a new one with each start.");
+    showDoor("The daemon has a new token, as it does with each start: ‘gpuslice dashboard’ prints the address with it.");
   } else if (problem instanceof Refusal) setLink(false, problem.message);
-  else setLink(false, "the daemon does not answer");
+  else setLink(false, "the daemon does not answer; after its start, ‘gpuslice dashboard’ prints a new address");
 }
 
 // Do `work` every `interval()` ms, at least five times as long apart as it takes, and not while nobody looks.
@@ -159,6 +160,7 @@ async function refreshSessions() {
 
 async function refreshGpus() {
   const isFirst = !cards.length;
+  if (isFirst) setText(byId("host"), (await get("/v1/version")).host);
   cards = await get("/v1/gpus");
   drawGpus();
   if (isFirst) wake();

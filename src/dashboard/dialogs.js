@@ -1,5 +1,6 @@
 // dialogs.js - a session in full; making, changing and releasing one.
 import { ask, get, sessionPath } from "./api.js";
+import { COLUMNS } from "./columns.js";
 import { bytes, colour, element, gpuLabel, gpuName, parseBytes, parseSeconds, percent, renewChildren, seconds, setText, share } from "./words.js";
 
 const find = (id) => document.getElementById(id);
@@ -59,7 +60,8 @@ export function fillDetail(session, ownerName) {
   renewChildren(find("detail-body"), [
     facts([
       ["ID", session.session_id], ["Owner", ownerName(session)], ["Status", `${session.status}: ${session.status_text}${session.declared ? "; declared in sessions.conf" : ""}`],
-      ["Compute", share(session)], ["Priority", session.priority], ["Lease", session.waiting ? "waits" : session.lease],
+      ["Least speed", session.compute_min_ratio ? percent(session.compute_min_ratio) : "none promised"],
+      ["Most GPU time", percent(session.compute_max_ratio)], ["Priority", session.priority], ["Lease", session.waiting ? "waits" : session.lease],
       ["Threads waited", seconds(session.gate_wait_seconds)],
       ...(session.gate_waits && session.gate_waits.count ? [["Half of the waits, at most", milliseconds(session.gate_waits.p50_seconds)],
         ["99 of 100 waits, at most", milliseconds(session.gate_waits.p99_seconds)]] : []),
@@ -69,17 +71,17 @@ export function fillDetail(session, ownerName) {
         ["Cannot move", stays(session) || bytes(session.unmovable_bytes)],
         ["Leaves when idle", session.idle_suspend_seconds ? `after ${seconds(session.idle_suspend_seconds)}` : "never"],
       ] : []),
-      ...(session.compute_progress_ratio === null || session.compute_progress_ratio === undefined ? [] : [["Speed, of that alone", percent(Math.min(1, session.compute_progress_ratio))]]),
+      ...(session.compute_progress_ratio === null || session.compute_progress_ratio === undefined ? [] : [["Speed, as part of its speed alone", percent(Math.min(1, session.compute_progress_ratio))]]),
       ["Created", new Date(session.created_at).toLocaleString([], { hour12: false })],
-      ["Ends", session.expires_at ? new Date(session.expires_at).toLocaleString([], { hour12: false }) + (session.ttl_action === "kill" ? ", with its programs" : "") : "when released"],
+      ["Expires", session.expires_at ? new Date(session.expires_at).toLocaleString([], { hour12: false }) + (session.ttl_action === "kill" ? ", with its programs" : "") : "when released"],
     ]),
     element("h3", { textContent: "GPUs" }),
-    table(["GPU", "Name", "Used", "Limit", "Driver's", "Last 10 s", "GPU time", "Held"], session.gpus.map((gpu) =>
+    table(["GPU", "Name", "Used", "Limit", "Driver's", COLUMNS.time.title, COLUMNS["gpu-time"].title, COLUMNS.held.title], session.gpus.map((gpu) =>
       [gpuLabel(gpu), gpuName(gpu.name) || "gone", bytes(gpu.used_bytes), bytes(gpu.limit_bytes), bytes(gpu.driver_bytes + gpu.orphan_bytes),
         session.lease === "free" ? "–" : percent(gpu.compute_achieved_ratio), seconds(gpu.gpu_seconds), seconds(gpu.gpu_held_seconds)]), "It has no GPU yet."),
     session.move_failure ? element("p", { className: "error", textContent: session.move_failure }) : null,
     element("h3", { textContent: "Processes" }),
-    table(["PID", "Command", "Used", "Refused", "Since"], session.processes.map((process) =>
+    table(["PID", "Command", "Used", COLUMNS.denied.title, "Since"], session.processes.map((process) =>
       [String(process.pid), process.command, bytes(process.used_bytes),
         String(process.denied_allocations), new Date(process.attached_at).toLocaleString([], { hour12: false })]), "No process is attached."),
   ].filter(Boolean));
@@ -99,7 +101,8 @@ export function openEditor(session) {
   find("editor-error").textContent = "";
   find("editor-title").textContent = session ? `Change ${session.name}` : "New session";
   find("editor-send").textContent = session ? "Change" : "Create";
-  for (const part of ["gpu", "ttl", "oversubscribe", "when-full"]) find(`editor-${part}`).hidden = !!session;
+  for (const part of ["gpu", "oversubscribe", "when-full"]) find(`editor-${part}`).hidden = !!session;
+  form.elements.ttl.placeholder = session?.expires_at ? "as it is; never, 90s, 2h from now" : "never; 90s, 2h";
   if (session) {
     form.elements.name.value = session.name;
     form.elements.memory.value = session.gpus.length && session.gpus.every((gpu) => gpu.limit_bytes === session.gpus[0].limit_bytes)
@@ -128,9 +131,9 @@ function wish(form) {
   }
   if (text("compute") && text("compute") !== (edited ? share(edited) : "")) body.compute = text("compute");
   if (text("priority") !== (edited?.priority ?? "normal")) body.priority = text("priority");
-  if (!edited && text("ttl")) {
-    body.ttl_seconds = parseSeconds(text("ttl"));
-    if (!(body.ttl_seconds > 0)) throw new Error(`'${text("ttl")}' is not a duration; expected one like 90s or 2h`);
+  if (text("ttl")) {
+    body.ttl_seconds = text("ttl") === "never" ? null : parseSeconds(text("ttl"));
+    if (body.ttl_seconds !== null && !(body.ttl_seconds > 0)) throw new Error(`'${text("ttl")}' is not a duration; expected one like 90s or 2h, or never`);
   }
   for (const name of ["oversubscribe", "when_full"]) if (!edited && text(name)) body[name] = text(name);
   if (!edited && text("gpu")) body.gpus = [{ gpu: text("gpu") }];

@@ -4,6 +4,7 @@ import { bytes, colour, element, percent } from "./words.js";
 
 const SHOWN = 8; // sessions; what the others used is added up
 let since = "1h";
+let isChosen = false; // by a press; until then the page shows the shortest time that has all there is
 let plots = [];
 let shape = "";
 
@@ -104,6 +105,20 @@ export function show(answer) {
   }
 }
 
+// Whether all of the answer is of the last ten minutes.
+function isYoung(answer) {
+  const firsts = answer.gpus.map((line) => line.used_bytes.findIndex((value) => value !== null)).filter((at) => at >= 0);
+  return (answer.points - Math.min(answer.points, ...firsts)) * answer.step_seconds < 600;
+}
+
+const buttons = () => [...document.querySelectorAll("#ranges button")];
+
+function choose(range) {
+  since = range;
+  for (const button of buttons()) button.setAttribute("aria-pressed", String(button.dataset.since === since));
+  refresh().catch(() => {});
+}
+
 export async function refresh() {
   const points = Math.min(400, Math.max(120, Math.floor(document.getElementById("plot-memory").clientWidth / 2)));
   const none = document.getElementById("no-history");
@@ -111,6 +126,12 @@ export async function refresh() {
   try {
     const answer = await get(`/v1/history?since=${asked}&points=${points}&sessions=30`);
     if (asked !== since) return; // another button was pressed meanwhile
+    if (!isChosen && isYoung(answer)) {
+      isChosen = true;
+      choose("10m");
+      return;
+    }
+    isChosen = true;
     show(answer);
     none.hidden = true;
   } catch (problem) {
@@ -144,15 +165,13 @@ export function spark(values, top) {
 }
 
 export function start() {
-  const buttons = [...document.querySelectorAll("#ranges button")];
-  const press = () => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.since === since)));
-  for (const button of buttons)
+  for (const button of buttons()) {
+    button.setAttribute("aria-pressed", String(button.dataset.since === since));
     button.addEventListener("click", () => {
-      since = button.dataset.since;
-      press();
-      refresh().catch(() => {});
+      isChosen = true;
+      choose(button.dataset.since);
     });
-  press();
+  }
 }
 
 export const interval = () => (since === "10m" ? 2000 : since === "1h" ? 5000 : 30000);

@@ -1,5 +1,6 @@
 // sessions.js - the table of sessions: sorted, filtered, a part of it at a time, and changed in place.
-import { bytes, colour, element, gpuLabel, percent, seconds, setText, share } from "./words.js";
+import { COLUMNS } from "./columns.js";
+import { bytes, colour, element, gpuLabel, percent, seconds, setText } from "./words.js";
 import { fitButtons, openDetail, openEditor, openRelease, suspendOrResume } from "./dialogs.js";
 
 const PART = 100;
@@ -14,10 +15,10 @@ export const ownerName = (session) => session.owner || `uid ${session.owner_uid}
 const isFree = (session) => session.lease === "free" || (session.lease === "none" && !session.waiting && !session.gpus.some((gpu) => gpu.compute_achieved_ratio));
 // Where no share counts nobody measures: what NVML shows of the session's processes stands in.
 let busy = new Map(); // by ID
-const compute = (session) => isFree(session) ? busy.get(session.session_id) || 0 : Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
+const time = (session) => isFree(session) ? busy.get(session.session_id) || 0 : Math.max(0, ...session.gpus.map((gpu) => gpu.compute_achieved_ratio));
 const KEYS = {
   name: (session) => session.name.toLowerCase(), owner: ownerName, status: (session) => session.status, memory: (session) => session.used_bytes,
-  compute, wait: (session) => session.gate_wait_seconds, processes: (session) => session.processes.length,
+  time, speed: (session) => session.compute_progress_ratio ?? -1, processes: (session) => session.processes.length,
 };
 
 function meter(label) {
@@ -37,28 +38,29 @@ function makeRow(session) {
   const parts = {
     swatch: element("i", { className: "swatch" }), title: element("span"), id: element("span", { className: "id" }),
     owner: element("span"), status: element("span", { className: "badge" }), gpu: element("span"),
-    memory: meter("what it holds of what it may hold"), compute: meter("its part of the GPU's time in the last ten seconds"),
-    wait: element("span"), processes: element("span"),
-    min: element("b", { className: "mark" }), away: element("i", { className: "away" }),
+    memory: meter(COLUMNS.memory.help), time: meter(COLUMNS.time.help), speed: meter(COLUMNS.speed.help),
+    processes: element("span"), expires: element("span", { className: "id" }),
+    max: element("b", { className: "mark", title: "its maximum" }), min: element("b", { className: "mark", title: "its minimum" }), away: element("i", { className: "away" }),
     suspend: element("button", { type: "button" }),
     change: element("button", { type: "button", textContent: "Change" }), release: element("button", { type: "button", textContent: "Release" }),
   };
-  parts.compute.track.append(parts.min);
+  parts.time.track.append(parts.max);
+  parts.speed.track.append(parts.min);
   parts.memory.track.append(parts.away);
   parts.swatch.style.background = colour(session.session_id);
   const current = () => rows.get(session.session_id).session;
-  const name = element("button", { type: "button", className: "name", onclick: () => openDetail(current(), ownerName) }, parts.swatch, parts.title, parts.id);
+  const name = element("button", { type: "button", className: "name", onclick: () => openDetail(current(), ownerName) }, parts.swatch, parts.title, parts.id, parts.expires);
   parts.change.onclick = () => openEditor(current());
   parts.release.onclick = () => openRelease(current());
   parts.suspend.onclick = () => suspendOrResume(current());
-  const cell = (label, className, ...children) => {
+  const cell = (column, className, ...children) => {
     const made = element("td", { className }, ...children);
-    made.dataset.label = label;
+    made.dataset.label = COLUMNS[column]?.title ?? "";
     return made;
   };
-  const row = element("tr", {}, cell("Session", "", name), cell("Owner", "owner", parts.owner), cell("Status", "", parts.status), cell("GPU", "", parts.gpu),
-    cell("Memory", "", parts.memory.root), cell("Compute, 10 s", "", parts.compute.root), cell("Waited", "number", parts.wait),
-    cell("Processes", "number", parts.processes), cell("", "", element("div", { className: "actions" }, parts.suspend, parts.change, parts.release)));
+  const row = element("tr", {}, cell("session", "", name), cell("owner", "owner", parts.owner), cell("status", "", parts.status), cell("gpu", "", parts.gpu),
+    cell("memory", "", parts.memory.root), cell("time", "", parts.time.root), cell("speed", "", parts.speed.root),
+    cell("processes", "number", parts.processes), cell("", "", element("div", { className: "actions" }, parts.suspend, parts.change, parts.release)));
   row.dataset.session = session.session_id;
   return { row, parts, session };
 }
@@ -67,6 +69,25 @@ function makeRow(session) {
 function statusOf(session) {
   if (session.queue_position) return `${session.status}, ${session.queue_position}.`;
   return session.move?.total_bytes ? `${session.status} ${percent(session.move.done_bytes / session.move.total_bytes)}` : session.status;
+}
+
+// What it used of the GPU's time, with a mark at the most that it may take.
+function fillTime(parts, session) {
+  const used = time(session);
+  const most = session.compute_max_ratio < 1 ? `, at most ${percent(session.compute_max_ratio)}` : "";
+  setMeter(parts.time, used, isFree(session) ? (used ? `~${percent(used)} by NVML${most}` : `–${most}`) : `${percent(used)}${most}`);
+  parts.max.hidden = session.compute_max_ratio >= 1;
+  parts.max.style.left = `calc(${100 * session.compute_max_ratio}% - 1px)`;
+}
+
+// How fast it is, as part of its speed alone, with a mark at the least that it was promised.
+function fillSpeed(parts, session) {
+  const least = session.compute_min_ratio ? `, at least ${percent(session.compute_min_ratio)}` : "";
+  const speed = session.compute_progress_ratio;
+  setMeter(parts.speed, speed, `${speed === null ? "–" : percent(Math.min(1, speed))}${least}`);
+  parts.speed.root.className = `meter ${speed !== null && speed < 0.9 * session.compute_min_ratio ? "high" : ""}`;
+  parts.min.hidden = !least;
+  parts.min.style.left = `calc(${100 * session.compute_min_ratio}% - 1px)`;
 }
 
 function fillRow({ row, parts, session }) {
@@ -87,12 +108,9 @@ function fillRow({ row, parts, session }) {
   parts.away.hidden = !evicted;
   parts.away.style.left = `${max ? (100 * Math.max(0, used - evicted)) / max : 0}%`;
   parts.away.style.width = `${max ? Math.min(100, (100 * evicted) / max) : 0}%`;
-  const ratioNow = compute(session);
-  const shareText = share(session) === "0%..100%" ? "" : ` of ${share(session)}`;
-  setMeter(parts.compute, ratioNow, isFree(session) ? (ratioNow ? `~${percent(ratioNow)} by NVML${shareText}` : shareText ? `–${shareText}` : "free") : `${percent(ratioNow)} of ${share(session)}`);
-  parts.min.hidden = session.compute_min_ratio === 0;
-  parts.min.style.left = `calc(${100 * session.compute_min_ratio}% - 1px)`;
-  setText(parts.wait, session.gate_wait_seconds ? seconds(session.gate_wait_seconds) : "–");
+  fillTime(parts, session);
+  fillSpeed(parts, session);
+  setText(parts.expires, session.expires_at ? `expires in ${seconds(Math.max(0, Math.floor((Date.parse(session.expires_at) - Date.now()) / 1000)))}` : "");
   setText(parts.processes, String(session.processes.length));
   fitButtons(parts, session);
   for (const button of [parts.suspend, parts.change, parts.release]) button.setAttribute("aria-label", `${button.textContent} ${session.name}`);
@@ -131,7 +149,6 @@ export function draw() {
     else body.insertBefore(entry.row, at);
   }
   if (body.contains(focused)) focused.focus({ preventScroll: true }); // a row that moves loses it
-  document.getElementById("session-table").classList.toggle("one-owner", new Set(sessions.map((session) => session.owner_uid)).size < 2);
   document.getElementById("session-count").textContent = sessions.length ? `${sessions.length}` : "";
   const none = document.getElementById("no-sessions");
   none.hidden = shown.length > 0;
@@ -165,6 +182,11 @@ export function show(list, cards) {
 export const find = (id) => sessions.find((session) => session.session_id === id);
 
 export function start() {
+  for (const head of document.querySelectorAll("th[data-column]")) {
+    const column = COLUMNS[head.dataset.column];
+    head.title = column.help;
+    (head.querySelector("button") ?? head).textContent = column.title;
+  }
   for (const button of document.querySelectorAll("th [data-sort]"))
     button.addEventListener("click", () => {
       isDown = sortBy === button.dataset.sort ? !isDown : !["name", "owner", "status"].includes(button.dataset.sort);

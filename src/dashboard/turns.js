@@ -4,8 +4,9 @@ import { colour, gpuLabel } from "./words.js";
 
 const KEPT_SECONDS = 240;
 const SPANS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 240];
-const ROW = 30;
+const ROW = 44;
 const GAP = 10;
+const LABEL = 11; // the least height of a bar that has a name
 const LEFT = 44;
 const BELOW = 20;
 let turns = new Map();
@@ -51,6 +52,17 @@ function writeTime(seconds) {
   return seconds < 1 ? `−${Math.round(1000 * seconds)} ms` : `−${+seconds.toFixed(2)} s`;
 }
 
+// Turns alone on the GPU share one lane, as they follow each other. Each session that runs beside others has one of its own.
+const laneOf = (turn) => turn.lease === "exclusive" ? "alone" : turn.session_id ?? "";
+
+// The lanes of a GPU's row in the part of time from `begin` to `until`: by name, from where on and how high.
+function lanesOf(uuid, begin, until) {
+  const shown = [...turns.values()].filter((turn) => turn.uuid === uuid && turn.begin_seconds <= until && (turn.end_seconds ?? until) >= begin);
+  const found = [...new Set(shown.map(laneOf))].sort((a, b) => (b === "alone") - (a === "alone") || (a < b ? -1 : 1));
+  const height = ROW / Math.max(found.length, 1);
+  return new Map(found.map((name, i) => [name, { top: i * height, height }]));
+}
+
 export function draw() {
   if (!canvas) return;
   const style = getComputedStyle(document.documentElement);
@@ -78,21 +90,20 @@ export function draw() {
     pen.fillRect(LEFT, y, width - LEFT, ROW);
   });
   const rows = new Map(gpus.map((gpu, i) => [gpu.uuid, i]));
+  const lanes = new Map(gpus.map((gpu) => [gpu.uuid, lanesOf(gpu.uuid, right - spanSeconds(), right)]));
   for (const turn of turns.values()) {
     const row = rows.get(turn.uuid);
     const from = Math.max(place(turn.begin_seconds), LEFT);
     const to = Math.min(place(turn.end_seconds ?? current()), width);
     if (row === undefined || to <= from) continue;
-    const y = row * (ROW + GAP);
-    const beside = turn.lease !== "exclusive";
+    const lane = lanes.get(turn.uuid).get(laneOf(turn));
+    const y = row * (ROW + GAP) + lane.top;
     pen.fillStyle = turn.session_id ? colour(turn.session_id) : style.getPropertyValue("--muted");
-    pen.globalAlpha = beside ? 0.55 : 1;
-    pen.fillRect(from, y + (beside ? ROW / 2 : 0), Math.max(to - from - 0.5, 0.5), beside ? ROW / 2 : ROW);
-    pen.globalAlpha = 1;
+    pen.fillRect(from, y, Math.max(to - from - 0.5, 0.5), lane.height - 1);
     const name = names.get(turn.session_id) || "";
-    if (to - from > 7 * name.length + 10 && name) {
+    if (name && lane.height >= LABEL && to - from > pen.measureText(name).width + 10) {
       pen.fillStyle = "#0b1320";
-      pen.fillText(name, from + 5, y + ROW / 2 + 1);
+      pen.fillText(name, from + 5, y + lane.height / 2);
     }
   }
   pen.fillStyle = style.getPropertyValue("--muted");
@@ -105,7 +116,7 @@ export function draw() {
   }
   pen.textAlign = "left";
   document.getElementById("turns-note").textContent = turns.size
-    ? "Full height: alone on the GPU. Half: beside others. Wheel or + and − zoom, drag or the arrow keys move, Space holds."
+    ? "In the first line of a GPU, sessions that have it alone; below, those beside others. Wheel or + and − zoom, drag or the arrow keys move, Space holds."
     : "Sessions take turns where one on the GPU has a share or a priority. None has been taken in the last minutes.";
 }
 

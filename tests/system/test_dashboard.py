@@ -124,7 +124,7 @@ def test_a_page_without_the_token_asks_for_it(open_daemon, url, browser):
     address, _, token = url.partition("#token=")
     browser.run(f"""await page.goto({json.dumps(address)}); await page.locator('#token-form').waitFor();
                     await page.locator('#token').fill('wrong'); await page.keyboard.press('Enter');
-                    await page.locator('#token-error', {{hasText: 'new one with each start'}}).waitFor();
+                    await page.locator('#token-error', {{hasText: 'new token, as it does with each start'}}).waitFor();
                     await page.locator('#token').fill({json.dumps(token)}); await page.keyboard.press('Enter');
                     await page.waitForSelector('#link.on'); await page.waitForSelector('#gpu-list article');""")
     assert browser.run("return page.url();") == address
@@ -143,7 +143,8 @@ def test_numbers_are_the_apis(open_daemon, page, start):
     puppet.get("alloc", 768 * MIB)
     says(page, cell("train", 5), "768 MiB / 1 GiB")
     assert open_daemon.session("train")["used_bytes"] == 768 * MIB
-    assert "25%..50%" in text(page, cell("train", 6))
+    assert "at most 50%" in text(page, cell("train", 6)) and "at least 25%" in text(page, cell("train", 7))
+    assert text(page, "#host") == os.uname().nodename and text(page, cell("train", 2)) == session["owner"]
     assert text(page, cell("train", 8)) == "1"
     (card,) = open_daemon.request("GET", "/v1/gpus")[1]
     says(page, "#gpu-list article", "1 session")
@@ -179,10 +180,13 @@ def test_a_session_is_made_changed_and_released_from_the_page(open_daemon, page)
     assert (made["oversubscribe"], made["when_full"]) == ("none", "refuse")
     page.run("""await page.getByRole('button', {name: 'Change made'}).click();
                 await page.locator('#editor [name=memory]').fill('2GiB'); await page.locator('#editor [name=priority]').selectOption('low');
-                await page.keyboard.press('Tab'); await page.locator('#editor-send').click();""")
+                await page.locator('#editor [name=ttl]').fill('2h'); await page.keyboard.press('Tab'); await page.locator('#editor-send').click();""")
     says(page, cell("made", 5), "/ 2 GiB")
     changed = open_daemon.session("made")
     assert (changed["vram_limit_bytes"], changed["priority"], changed["compute_min_ratio"]) == (2 * GIB, "low", 0.1)
+    assert changed["expires_at"]
+    says(page, cell("made", 1), "expires in 1 h 59 min")
+    says(page, "#ranges [aria-pressed=true]", "10 min")  # the daemon has no more past than that
     page.run("await page.getByRole('button', {name: 'Release made'}).click(); await page.locator('#question-yes').click();"
              "await page.locator('#no-sessions').waitFor();")
     assert open_daemon.request("GET", "/v1/sessions") == (200, [])
@@ -351,7 +355,7 @@ def test_turns_are_drawn(open_daemon, page, reap):
     for name in "one", "two":
         create(open_daemon, name, compute="20%..100%")
         Worker(open_daemon, reap, None, "500", session=name).begin(60000)
-    page.run("await page.locator('#turns-note', {hasText: 'Full height'}).waitFor();")
+    page.run("await page.locator('#turns-note', {hasText: 'have it alone'}).waitFor();")
     ids = {open_daemon.session(name)["session_id"] for name in ("one", "two")}
 
     def turns_of_both():
@@ -378,7 +382,7 @@ def test_a_turn_whose_end_nobody_told_is_over(open_daemon, page):
     earlier = {"now_seconds": 9e8, "turns": [{**turn, "begin_seconds": 9e8 - 3, "end_seconds": 9e8 - 2},
                                              {**turn, "begin_seconds": 9e8 - 1, "end_seconds": None}]}
     page.run(f"await page.route('**/v1/scheduler/turns*', (route) => route.fulfill({{json: {json.dumps(earlier)}}}));"
-             "await page.locator('#turns-note', {hasText: 'Full height'}).waitFor();"
+             "await page.locator('#turns-note', {hasText: 'have it alone'}).waitFor();"
              "await page.unrouteAll({behavior: 'wait'});"
              "await page.locator('#turns-note', {hasText: 'None has been taken'}).waitFor();")
 

@@ -8,6 +8,7 @@
 #include "daemon/http/http.h"
 #include "daemon/http/http_tcp.h"
 #include "daemon/http/pages.h"
+#include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/session/identity.h"
 
