@@ -51,24 +51,46 @@ static struct told tell(const struct wire_refusal_told *refusal)
 
 /* --- By the limit ---------------------------------------------------------------------------------- */
 
-/* A limit that would be enough: whole GiB where it is more than one. */
-static const char *enough_text(const struct wire_refusal_told *refusal, char text[static UNITS_BYTES_TEXT])
+#define ENOUGH_TEXT 32 /* for a number in bytes, and a unit */
+
+/* The most that a limit may be; UINT64_MAX: nobody says. */
+static uint64_t most_of_card(const struct wire_refusal_told *refusal, const struct ledger_policy *policy)
 {
-    uint64_t bytes, unit;
-    if (__builtin_add_overflow(refusal->used_bytes, refusal->asked_bytes, &bytes))
-        bytes = UINT64_MAX;
-    unit = bytes > (UINT64_C(1) << 30) ? UINT64_C(1) << 30 : UINT64_C(1) << 20;
-    uint64_t units = bytes / unit + (bytes % unit != 0);
-    snprintf(text, UNITS_BYTES_TEXT, "%llu%s", (unsigned long long)units, unit >> 30 ? "GiB" : "MiB");
-    return text;
+    uint64_t bytes = atomic_load_explicit(&policy->gpus[refusal->gpu].total_bytes, memory_order_relaxed);
+    return bytes && !policy->may_pass_card ? bytes : UINT64_MAX;
+}
+
+/* A limit that would be enough, in the coarsest unit that does not go beyond the card; whole GiB only for more than one. False: the
+ * card has not so much. */
+static bool find_enough(const struct wire_refusal_told *refusal, uint64_t most, char text[static ENOUGH_TEXT])
+{
+    static const struct {
+        uint64_t bytes;
+        const char *name;
+    } units[] = {{UINT64_C(1) << 30, "GiB"}, {UINT64_C(1) << 20, "MiB"}, {1, ""}};
+    uint64_t bytes;
+    if (__builtin_add_overflow(refusal->used_bytes, refusal->asked_bytes, &bytes) || bytes > most)
+        return false;
+    unsigned unit = bytes > units[0].bytes ? 0 : 1;
+    while (most / units[unit].bytes < bytes / units[unit].bytes + (bytes % units[unit].bytes != 0))
+        unit++;
+    uint64_t count = bytes / units[unit].bytes + (bytes % units[unit].bytes != 0);
+    snprintf(text, ENOUGH_TEXT, "%llu%s", (unsigned long long)count, units[unit].name);
+    return true;
 }
 
 /* What to do about it depends on who gave the session its limit. */
 static void advise(char *text, size_t size, const struct told *told, const struct wire_refusal_told *refusal)
 {
-    char enough[UNITS_BYTES_TEXT];
+    char enough[ENOUGH_TEXT], card[UNITS_BYTES_TEXT];
     const char *id = told->policy->session_id;
-    enough_text(refusal, enough);
+    uint64_t most = most_of_card(refusal, told->policy);
+    if (!find_enough(refusal, most, enough)) {
+        snprintf(text, size,
+                 most == UINT64_MAX ? "No limit allows it" : "No limit allows it: the card has %s",
+                 units_format_bytes(most, card));
+        return;
+    }
     if (session_is_standalone()) {
         snprintf(text, size, "To allow it: GPUSLICE_MEMORY_LIMIT=%s", enough);
         return;

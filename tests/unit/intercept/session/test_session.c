@@ -352,6 +352,31 @@ static void a_process_attaches_at_its_first_context_and_is_held_to_the_limit(voi
     assert_null(strchr(strchr(said, '\n') + 1, '\n')); /* once */
 }
 
+/* What the line advises on a card of so much: the program has 48 MiB, the driver `driver_bytes`, and the program asks for as much
+ * again. */
+static void see_advice(uint64_t card_bytes, bool may_pass_card, uint64_t driver_bytes, const char *advice)
+{
+    start_node(NULL);
+    node.policy->gpus[0].total_bytes = card_bytes;
+    node.policy->may_pass_card = may_pass_card;
+    attach_and_hold();
+    node.policy->gpus[0].driver_bytes = driver_bytes;
+    assert_int_equal(do_it('A'), CUDA_ERROR_OUT_OF_MEMORY);
+    const char *said = end_program();
+    if (!strstr(said, advice))
+        fail_msg("it said: %s", said);
+    stop_node(NULL);
+}
+
+static void advice_names_no_limit_beyond_the_card(void **state)
+{
+    see_advice(96 * MIB, false, 0, "gpuslice set 0123456789ab --memory 96MiB\n");
+    see_advice(95 * MIB, false, 0, "used 48MiB of the limit 64MiB. No limit allows it: the card has 95MiB\n");
+    see_advice(95 * MIB, true, 0, "gpuslice set 0123456789ab --memory 96MiB\n");
+    see_advice(4096 * MIB, false, 2048 * MIB, "gpuslice set 0123456789ab --memory 3GiB\n");
+    see_advice(2200 * MIB, false, 2048 * MIB, "gpuslice set 0123456789ab --memory 2144MiB\n");
+}
+
 static void a_context_of_unknown_cost_is_charged_when_the_daemon_has_measured_it(void **state)
 {
     start_program();
@@ -546,6 +571,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_process_attaches_at_its_first_context_and_is_held_to_the_limit),
+        cmocka_unit_test(advice_names_no_limit_beyond_the_card),
         TEST(a_context_of_unknown_cost_is_charged_when_the_daemon_has_measured_it),
         TEST(a_refusal_is_told_to_the_daemon_once_in_a_while),
         TEST(a_primary_context_that_is_there_is_no_news),
