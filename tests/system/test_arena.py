@@ -109,6 +109,23 @@ def test_what_was_made_ahead_goes_back_where_another_session_needs_it(crowded, r
     end(a, b)
 
 
+def test_who_is_to_be_resumed_is_away(crowded, reap):
+    """A session that came back gives up its copies where another one needs the room. A refusal names what helps."""
+    daemon = crowded("host-memory = 128MiB", "host-memory-ahead = no")
+    a, b, large = run(daemon, reap, "a", 100), run(daemon, reap, "b", 100), run(daemon, reap, "large", 150)
+    for name, mib in (("a", 100), ("b", 100), ("large", 150)):
+        wait_for(lambda name=name, mib=mib: daemon.session(name)["movable_bytes"] >= mib * MIB, f"the daemon to have heard of {name}")
+    suspend(daemon, "a")
+    refused = daemon.cli("suspend", "b", check=False).stderr
+    assert "sessions keep 128MiB of the 128MiB" in refused and "resume or release a session that is suspended" in refused
+    resume(daemon, "a")
+    suspend(daemon, "b")
+    resume(daemon, "b")
+    refused = daemon.cli("suspend", "large", check=False).stderr
+    assert "sessions keep 0B of the 128MiB" in refused and "raise that" in refused and "resume" not in refused
+    end(a, b, large)
+
+
 def test_a_stopped_process_gives_no_host_memory_back(crowded, reap):
     """Whoever needs it stays on the card as a whole, and leaves once the other goes on."""
     daemon = crowded("host-memory = 320MiB", "host-memory-ahead = no")

@@ -212,9 +212,19 @@ static uint64_t arena_of_owner(const struct daemon *daemon, uid_t owner)
     return sum;
 }
 
+/* What is left of it once the sessions on the card have given back what they need not keep. */
 static uint64_t left_after(uint64_t held_bytes, uint64_t back_bytes)
 {
     return held_bytes > back_bytes ? held_bytes - back_bytes : 0;
+}
+
+/* Whether memory of other sessions is away, so that resuming one gives host memory back. `owner`: of these; NULL: of all. */
+static bool others_are_away(const struct session *session, const uid_t *owner)
+{
+    for (const struct session *at = session->daemon->sessions; at; at = at->next)
+        if (at != session && (!owner || at->owner == *owner) && MOVES_SUM(at, evicted_bytes))
+            return true;
+    return false;
 }
 
 /* Check what the owner's sessions may have together. */
@@ -228,15 +238,17 @@ static int check_ceiling(const struct session *session, uint64_t bytes, uint64_t
     const struct config_ceiling *ceiling = ceilings.of[PROPERTY_HOST_MEMORY];
     if (!ceiling)
         return 0;
-    uint64_t most = ceiling->properties.host_memory_bytes, own = arena_of_owner(daemon, session->owner);
-    if (left_after(own, back_bytes) + bytes <= most)
+    uint64_t most = ceiling->properties.host_memory_bytes,
+             kept = left_after(arena_of_owner(daemon, session->owner), back_bytes);
+    if (kept + bytes <= most)
         return 0;
     return error_set(
         error, EBUSY, "ERR_HOST_MEMORY",
-        "session %s needs %s of host memory, and its owner's sessions have %s of the %s that [%s:%s] in "
-        "gpuslice.conf allows; resume or release a session",
-        session->id, units_format_bytes(bytes, needed), units_format_bytes(own, held),
-        units_format_bytes(most, bound), ceiling->is_group ? "group" : "user", ceiling->name);
+        "session %s needs %s of host memory, and its owner's sessions keep %s of the %s that [%s:%s] in "
+        "gpuslice.conf allows%s",
+        session->id, units_format_bytes(bytes, needed), units_format_bytes(kept, held),
+        units_format_bytes(most, bound), ceiling->is_group ? "group" : "user", ceiling->name,
+        others_are_away(session, &session->owner) ? "; resume or release a session that is suspended" : "");
 }
 
 uint64_t moves_host_memory_most(const struct session *session)
@@ -259,8 +271,8 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
 {
     const struct daemon *daemon = session->daemon;
     char needed[UNITS_BYTES_TEXT], bound[UNITS_BYTES_TEXT], held[UNITS_BYTES_TEXT];
-    uint64_t own = moves_arena_bytes(session), all = moves_all_arena_bytes(daemon->moves),
-             most = arena_bound_bytes(daemon);
+    uint64_t own = moves_arena_bytes(session), most = arena_bound_bytes(daemon),
+             kept = left_after(moves_all_arena_bytes(daemon->moves), back_bytes);
     if (session->properties.host_memory_bytes && own + bytes > session->properties.host_memory_bytes)
         return error_set(
             error, EBUSY, "ERR_HOST_MEMORY",
@@ -268,13 +280,14 @@ int moves_check_bounds(const struct session *session, uint64_t bytes, uint64_t b
             "--host-memory SIZE'",
             session->id, units_format_bytes(own + bytes, needed),
             units_format_bytes(session->properties.host_memory_bytes, bound), session->id);
-    if (left_after(all, back_bytes) + bytes > most)
+    if (kept + bytes > most)
         return error_set(
             error, EBUSY, "ERR_HOST_MEMORY",
-            "session %s needs %s of host memory, and sessions have %s of the %s that host-memory in "
-            "gpuslice.conf allows; raise that, or resume or release a session",
-            session->id, units_format_bytes(bytes, needed), units_format_bytes(all, held),
-            units_format_bytes(most, bound));
+            "session %s needs %s of host memory, and sessions keep %s of the %s that host-memory in "
+            "gpuslice.conf allows; raise that%s",
+            session->id, units_format_bytes(bytes, needed), units_format_bytes(kept, held),
+            units_format_bytes(most, bound),
+            others_are_away(session, NULL) ? ", or resume or release a session that is suspended" : "");
     return session->is_declared ? 0 : check_ceiling(session, bytes, owner_back_bytes, error);
 }
 
