@@ -74,8 +74,8 @@ static CUresult batch_run(const struct batch *batch, CUcontext context, CUstream
 }
 
 /* None of these can be captured. */
-static CUresult prefetch(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
-                         CUstream handle, bool per_thread)
+static CUresult prefetch(CUstream handle, bool per_thread, CUdeviceptr pointer, size_t bytes,
+                         CUmemLocation location, unsigned flags)
 {
     CUcontext context;
     CUstream stream;
@@ -88,65 +88,38 @@ static CUresult prefetch(CUdeviceptr pointer, size_t bytes, CUmemLocation locati
     return batch_run(&batch, context, stream);
 }
 
-CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream)
-{
-    return prefetch(pointer, bytes, managed_location(device), 0, stream, false);
-}
-
-CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream)
-{
-    return prefetch(pointer, bytes, managed_location(device), 0, stream, true);
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned int flags,
-                               CUstream stream)
-{
-    return prefetch(pointer, bytes, location, flags, stream, false);
-}
-
-CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t bytes, CUmemLocation location,
-                                    unsigned int flags, CUstream stream)
-{
-    return prefetch(pointer, bytes, location, flags, stream, true);
-}
+SIM_FORMS(cuMemPrefetchAsync, _ptsz, prefetch,
+          (CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream), stream, pointer, bytes,
+          managed_location(device), 0)
+SIM_FORMS(cuMemPrefetchAsync_v2, _ptsz, prefetch,
+          (CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream),
+          stream, pointer, bytes, location, flags)
 
 /* Batches never go to the legacy stream. */
-static CUresult batch_submit(const struct batch *batch, bool prefetches, unsigned long long flags,
-                             CUstream handle, bool per_thread)
+static CUresult batch_submit(CUstream handle, bool per_thread, struct batch batch, bool prefetches,
+                             unsigned long long flags)
 {
     CUcontext context;
     CUstream stream;
     SIM_TRY(sim_ready());
-    SIM_REQUIRE(batch->pointers && batch->bytes && batch->count > 0 && flags == 0);
-    SIM_REQUIRE(!prefetches || (batch->locations && batch->first && batch->location_count > 0 &&
-                                batch->location_count <= batch->count));
+    SIM_REQUIRE(batch.pointers && batch.bytes && batch.count > 0 && flags == 0);
+    SIM_REQUIRE(!prefetches || (batch.locations && batch.first && batch.location_count > 0 &&
+                                batch.location_count <= batch.count));
     SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
     SIM_REQUIRE(stream);
-    SIM_TRY(batch_check(batch));
-    return batch_run(batch, context, stream);
+    SIM_TRY(batch_check(&batch));
+    return batch_run(&batch, context, stream);
 }
 
-#define BATCHES(suffix, per_thread)                                                                          \
-    CUresult cuMemPrefetchBatchAsync##suffix(CUdeviceptr *pointers, size_t *bytes, size_t count,             \
-                                             CUmemLocation *locations, size_t *first, size_t location_count, \
-                                             unsigned long long flags, CUstream stream)                      \
-    {                                                                                                        \
-        struct batch batch = {pointers, bytes, count, false, locations, first, location_count};              \
-        return batch_submit(&batch, true, flags, stream, per_thread);                                        \
-    }                                                                                                        \
-    CUresult cuMemDiscardBatchAsync##suffix(CUdeviceptr *pointers, size_t *bytes, size_t count,              \
-                                            unsigned long long flags, CUstream stream)                       \
-    {                                                                                                        \
-        struct batch batch = {pointers, bytes, count, true, NULL, NULL, 0};                                  \
-        return batch_submit(&batch, false, flags, stream, per_thread);                                       \
-    }                                                                                                        \
-    CUresult cuMemDiscardAndPrefetchBatchAsync##suffix(                                                      \
-        CUdeviceptr *pointers, size_t *bytes, size_t count, CUmemLocation *locations, size_t *first,         \
-        size_t location_count, unsigned long long flags, CUstream stream)                                    \
-    {                                                                                                        \
-        struct batch batch = {pointers, bytes, count, true, locations, first, location_count};               \
-        return batch_submit(&batch, true, flags, stream, per_thread);                                        \
-    }
-BATCHES(, false)
-BATCHES(_ptsz, true)
-#undef BATCHES
+SIM_FORMS(cuMemPrefetchBatchAsync, _ptsz, batch_submit,
+          (CUdeviceptr * pointers, size_t *bytes, size_t count, CUmemLocation *locations, size_t *first,
+           size_t location_count, unsigned long long flags, CUstream stream),
+          stream, (struct batch){pointers, bytes, count, false, locations, first, location_count}, true,
+          flags)
+SIM_FORMS(cuMemDiscardBatchAsync, _ptsz, batch_submit,
+          (CUdeviceptr * pointers, size_t *bytes, size_t count, unsigned long long flags, CUstream stream),
+          stream, (struct batch){pointers, bytes, count, true, NULL, NULL, 0}, false, flags)
+SIM_FORMS(cuMemDiscardAndPrefetchBatchAsync, _ptsz, batch_submit,
+          (CUdeviceptr * pointers, size_t *bytes, size_t count, CUmemLocation *locations, size_t *first,
+           size_t location_count, unsigned long long flags, CUstream stream),
+          stream, (struct batch){pointers, bytes, count, true, locations, first, location_count}, true, flags)

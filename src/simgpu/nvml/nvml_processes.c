@@ -157,27 +157,29 @@ static store_function *store_of_v3(void)
     return !nvml_driver_is_before(535, 43) && nvml_driver_is_before(535, 98) ? store_detail : store_v2;
 }
 
-#define LISTS(kind, list)                                                                                    \
-    nvmlReturn_t nvmlDeviceGet##kind##RunningProcesses(nvmlDevice_t device, unsigned int *count,             \
-                                                       nvmlProcessInfo_v1_t *infos)                          \
+typedef nvmlReturn_t list_function(nvmlDevice_t device, unsigned *count, void *infos, store_function *store);
+
+/* `store` is NULL where the driver has no such list. */
+static nvmlReturn_t list_by(list_function *list, store_function *store, nvmlDevice_t device, unsigned *count,
+                            void *infos)
+{
+    return store ? list(device, count, infos, store) : NVML_ERROR_FUNCTION_NOT_FOUND;
+}
+
+#define LIST(symbol, list, entry, store)                                                                     \
+    nvmlReturn_t symbol(nvmlDevice_t device, unsigned int *count, entry *infos)                              \
     {                                                                                                        \
-        return list(device, count, infos, store_v1);                                                         \
-    }                                                                                                        \
-    nvmlReturn_t nvmlDeviceGet##kind##RunningProcesses_v2(nvmlDevice_t device, unsigned int *count,          \
-                                                          nvmlProcessInfo_v2_t *infos)                       \
-    {                                                                                                        \
-        store_function *store = store_of_v2();                                                               \
-        return store ? list(device, count, infos, store) : NVML_ERROR_FUNCTION_NOT_FOUND;                    \
-    }                                                                                                        \
-    nvmlReturn_t nvmlDeviceGet##kind##RunningProcesses_v3(nvmlDevice_t device, unsigned int *count,          \
-                                                          nvmlProcessInfo_v2_t *infos)                       \
-    {                                                                                                        \
-        store_function *store = store_of_v3();                                                               \
-        return store ? list(device, count, infos, store) : NVML_ERROR_FUNCTION_NOT_FOUND;                    \
+        return list_by(list, store, device, count, infos);                                                   \
     }
-LISTS(Compute, list_processes)
-LISTS(Graphics, list_nobody)
-LISTS(MPSCompute, list_nobody)
+LIST(nvmlDeviceGetComputeRunningProcesses, list_processes, nvmlProcessInfo_v1_t, store_v1)
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, list_processes, nvmlProcessInfo_v2_t, store_of_v2())
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, list_processes, nvmlProcessInfo_v2_t, store_of_v3())
+LIST(nvmlDeviceGetGraphicsRunningProcesses, list_nobody, nvmlProcessInfo_v1_t, store_v1)
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, list_nobody, nvmlProcessInfo_v2_t, store_of_v2())
+LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, list_nobody, nvmlProcessInfo_v2_t, store_of_v3())
+LIST(nvmlDeviceGetMPSComputeRunningProcesses, list_nobody, nvmlProcessInfo_v1_t, store_v1)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, list_nobody, nvmlProcessInfo_v2_t, store_of_v2())
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, list_nobody, nvmlProcessInfo_v2_t, store_of_v3())
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)
 {

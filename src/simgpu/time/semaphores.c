@@ -141,48 +141,67 @@ static CUresult semaphores_check(const CUexternalSemaphore *semaphores, const vo
     return CUDA_SUCCESS;
 }
 
+CUresult semaphores_signal_check(const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2 *what)
+{
+    SIM_TRY(semaphores_check(what->extSemArray, what->paramsArray, what->numExtSems));
+    for (unsigned i = 0; i < what->numExtSems; i++)
+        SIM_REQUIRE((what->paramsArray[i].flags & ~SKIP_FLAGS) == 0);
+    return CUDA_SUCCESS;
+}
+
+CUresult semaphores_wait_check(const CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2 *what)
+{
+    SIM_TRY(semaphores_check(what->extSemArray, what->paramsArray, what->numExtSems));
+    for (unsigned i = 0; i < what->numExtSems; i++)
+        SIM_REQUIRE((what->paramsArray[i].flags & ~SKIP_FLAGS) == 0);
+    return CUDA_SUCCESS;
+}
+
+static CUresult all_check(const CUgraphNodeParams *node)
+{
+    return node->type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL ? semaphores_signal_check(&node->extSemSignal)
+                                                             : semaphores_wait_check(&node->extSemWait);
+}
+
+static CUresult submit_one(CUcontext context, CUstream stream, const CUgraphNodeParams *node, unsigned i)
+{
+    const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS_v2 *signal = &node->extSemSignal;
+    const CUDA_EXT_SEM_WAIT_NODE_PARAMS_v2 *wait = &node->extSemWait;
+    return node->type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
+               ? signal_one(context, stream, signal->extSemArray[i],
+                            signal->paramsArray[i].params.fence.value)
+               : wait_one(context, stream, wait->extSemArray[i], wait->paramsArray[i].params.fence.value);
+}
+
 /* Check all before submitting the first. */
-#define SEMAPHORES(name, Kind, KIND)                                                                         \
-    CUresult semaphores_##name##_check(const CUDA_EXT_SEM_##KIND##_NODE_PARAMS_v2 *what)                     \
-    {                                                                                                        \
-        SIM_TRY(semaphores_check(what->extSemArray, what->paramsArray, what->numExtSems));                   \
-        for (unsigned i = 0; i < what->numExtSems; i++)                                                      \
-            SIM_REQUIRE((what->paramsArray[i].flags & ~SKIP_FLAGS) == 0);                                    \
-        return CUDA_SUCCESS;                                                                                 \
-    }                                                                                                        \
-                                                                                                             \
-    static CUresult name##_all(const CUexternalSemaphore *semaphores,                                        \
-                               const CUDA_EXTERNAL_SEMAPHORE_##KIND##_PARAMS *params, unsigned count,        \
-                               CUstream handle, bool per_thread)                                             \
-    {                                                                                                        \
-        CUcontext context;                                                                                   \
-        CUstream stream;                                                                                     \
-        CUresult result;                                                                                     \
-        CUgraphNodeParams node = {                                                                           \
-            .type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_##KIND,                                                     \
-            .extSem##Kind = {(CUexternalSemaphore *)(uintptr_t)semaphores, params, count}};                  \
-        SIM_TRY(semaphores_##name##_check(&node.extSem##Kind));                                              \
-        if (capture_is_possible() && capture_node(handle, per_thread, &node, &result))                       \
-            return result;                                                                                   \
-        SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));                                      \
-        for (unsigned i = 0; i < count; i++)                                                                 \
-            SIM_TRY(name##_one(context, stream, semaphores[i], params[i].params.fence.value));               \
-        return CUDA_SUCCESS;                                                                                 \
-    }                                                                                                        \
-                                                                                                             \
-    CUresult cu##Kind##ExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,                        \
-                                               const CUDA_EXTERNAL_SEMAPHORE_##KIND##_PARAMS *params,        \
-                                               unsigned int count, CUstream stream)                          \
-    {                                                                                                        \
-        return name##_all(semaphores, params, count, stream, false);                                         \
-    }                                                                                                        \
-                                                                                                             \
-    CUresult cu##Kind##ExternalSemaphoresAsync_ptsz(const CUexternalSemaphore *semaphores,                   \
-                                                    const CUDA_EXTERNAL_SEMAPHORE_##KIND##_PARAMS *params,   \
-                                                    unsigned int count, CUstream stream)                     \
-    {                                                                                                        \
-        return name##_all(semaphores, params, count, stream, true);                                          \
-    }
-SEMAPHORES(signal, Signal, SIGNAL)
-SEMAPHORES(wait, Wait, WAIT)
-#undef SEMAPHORES
+static CUresult submit_all(CUstream handle, bool per_thread, CUgraphNodeParams node, unsigned count)
+{
+    CUcontext context;
+    CUstream stream;
+    CUresult result;
+    SIM_TRY(all_check(&node));
+    if (capture_is_possible() && capture_node(handle, per_thread, &node, &result))
+        return result;
+    SIM_TRY(stream_resolve(handle, per_thread, &context, &stream));
+    for (unsigned i = 0; i < count; i++)
+        SIM_TRY(submit_one(context, stream, &node, i));
+    return CUDA_SUCCESS;
+}
+
+/* The node's type has no const. */
+#define ARRAY_OF(semaphores) ((CUexternalSemaphore *)(uintptr_t)(semaphores))
+
+SIM_FORMS(cuSignalExternalSemaphoresAsync, _ptsz, submit_all,
+          (const CUexternalSemaphore *semaphores, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
+           unsigned int count, CUstream stream),
+          stream,
+          (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL,
+                              .extSemSignal = {ARRAY_OF(semaphores), params, count}},
+          count)
+SIM_FORMS(cuWaitExternalSemaphoresAsync, _ptsz, submit_all,
+          (const CUexternalSemaphore *semaphores, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
+           unsigned int count, CUstream stream),
+          stream,
+          (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
+                              .extSemWait = {ARRAY_OF(semaphores), params, count}},
+          count)
