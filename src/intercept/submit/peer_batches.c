@@ -158,16 +158,26 @@ BATCH_FIRST(cuMemcpyBatchAsync_ptsz, per_thread)
 BATCH_SECOND(cuMemcpyBatchAsync_v2, )
 BATCH_SECOND(cuMemcpyBatchAsync_v2_ptsz, per_thread)
 
+/* False: the driver is to answer. */
+static bool copy_with(CUdeviceptr to, CUdeviceptr from, size_t bytes, const CUmemcpyAttributes *attributes,
+                      CUstream stream, CUresult *result)
+{
+    CUgraphNodeParams work = line_of(to, from, bytes);
+    if (!attributes || !is_order(attributes->srcAccessOrder) || !bytes || is_for_driver(stream) ||
+        !peer_copies_do(&work, stream, false, result))
+        return false;
+    *result = end_read(*result, attributes->srcAccessOrder, stream);
+    return true;
+}
+
 #define WITH_ATTRIBUTES(symbol, of)                                                                          \
     CUresult peer_copies_##symbol(CUdeviceptr to, CUdeviceptr from, size_t bytes,                            \
                                   CUmemcpyAttributes *attributes, CUstream stream)                           \
     {                                                                                                        \
-        CUgraphNodeParams work = line_of(to, from, bytes);                                                   \
         CUresult result;                                                                                     \
-        if (!attributes || !is_order(attributes->srcAccessOrder) || !bytes || is_for_driver(of(stream)) ||   \
-            !peer_copies_do(&work, of(stream), false, &result))                                              \
-            return real(symbol)(to, from, bytes, attributes, stream);                                        \
-        return end_read(result, attributes->srcAccessOrder, of(stream));                                     \
+        return copy_with(to, from, bytes, attributes, of(stream), &result)                                   \
+                   ? result                                                                                  \
+                   : real(symbol)(to, from, bytes, attributes, stream);                                      \
     }
 WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync, )
 WITH_ATTRIBUTES(cuMemcpyWithAttributesAsync_ptsz, per_thread)

@@ -219,32 +219,36 @@ static enum gpu_place place_of(CUgraph graph, struct parts *parts)
 
 /* What an instantiation keeps from before the driver's call until after it. */
 struct instantiation {
-    struct parts parts; /* none: the graph does not allocate on the session's GPUs */
+    CUgraph graph;
+    CUgraphExec *exec;
     bool uploads;
-    struct lack lack; /* if it uploads */
+    CUresult result;
+    struct parts parts; /* none: the graph does not allocate on the session's GPUs */
+    struct lack lack;   /* if it uploads */
+    unsigned attempts;
+    bool has_begun, holds; /* memory is held (named.h) */
 };
 
 /* Before the driver is asked. False: refused. */
-static bool begin_instantiation(struct instantiation *one, CUgraphExec *exec, CUgraph graph, bool uploads)
+static bool begin_instantiation(struct instantiation *one)
 {
-    one->uploads = uploads;
     one->lack = (struct lack){0};
     one->parts.count = 0;
-    enum gpu_place place = exec && graph ? place_of(graph, &one->parts) : PLACE_NOWHERE;
+    enum gpu_place place = one->exec && one->graph ? place_of(one->graph, &one->parts) : PLACE_NOWHERE;
     if (place != PLACE_ON_GPU)
         return place == PLACE_NOWHERE;
-    return !uploads || begin(&one->parts, NULL);
+    return !one->uploads || begin(&one->parts, NULL);
 }
 
-static CUresult end_instantiation(struct instantiation *one, CUresult result, const CUgraphExec *exec)
+static void end_instantiation(struct instantiation *one)
 {
     struct parts *parts = &one->parts;
     if (!parts->count)
-        return result;
-    CUgraphExec made = result == CUDA_SUCCESS ? *exec : NULL;
+        return;
+    CUgraphExec made = one->result == CUDA_SUCCESS ? *one->exec : NULL;
     if (one->uploads) {
         end(parts, made);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        if (one->result == CUDA_ERROR_OUT_OF_MEMORY)
             one->lack = lack_of(parts);
     } else if (made) {
         for (unsigned i = 0; i < parts->count; i++)
@@ -252,25 +256,35 @@ static CUresult end_instantiation(struct instantiation *one, CUresult result, co
     }
     if (made)
         remember(made, parts);
-    return result;
 }
 
-#define INSTANTIATES(symbol, parameters, arguments, uploads)                                                 \
+/* Whether the driver is to be asked now, the first time or once more. `caller`: of the hook. */
+static bool instantiation_goes_on(struct instantiation *one, const void *caller)
+{
+    if (one->has_begun) {
+        end_instantiation(one);
+        named_let_go(one->holds);
+        if (!one->lack.bytes ||
+            !full_card_wait(one->lack.gpu, one->lack.bytes, one->lack.bytes, false, one->attempts++))
+            return false;
+    }
+    one->has_begun = true;
+    one->holds = named_hold(caller);
+    if (begin_instantiation(one))
+        return true;
+    named_let_go(one->holds);
+    one->result = CUDA_ERROR_OUT_OF_MEMORY;
+    return false;
+}
+
+#define INSTANTIATES(symbol, parameters, arguments, is_uploaded)                                             \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
-        struct instantiation one;                                                                            \
-        CUresult result;                                                                                     \
-        unsigned attempt = 0;                                                                                \
+        struct instantiation one = {.graph = graph, .exec = exec, .uploads = is_uploaded};                   \
         real_needed(symbol);                                                                                 \
-        do {                                                                                                 \
-            bool holds = named_hold(__builtin_return_address(0));                                            \
-            result = begin_instantiation(&one, exec, graph, uploads)                                         \
-                         ? end_instantiation(&one, real(symbol) arguments, exec)                             \
-                         : CUDA_ERROR_OUT_OF_MEMORY;                                                         \
-            named_let_go(holds);                                                                             \
-        } while (one.lack.bytes &&                                                                           \
-                 full_card_wait(one.lack.gpu, one.lack.bytes, one.lack.bytes, false, attempt++));            \
-        return result;                                                                                       \
+        while (instantiation_goes_on(&one, __builtin_return_address(0)))                                     \
+            one.result = real(symbol) arguments;                                                             \
+        return one.result;                                                                                   \
     }
 INSTANTIATES(cuGraphInstantiate,
              (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t log_bytes),

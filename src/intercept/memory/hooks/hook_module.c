@@ -33,12 +33,12 @@ static void forget(void)
         gate_forget_functions(gate_of());
 }
 
-static CUresult unload_module(CUmodule module)
+static CUresult unload_module(void *module)
 {
     return real(cuModuleUnload) ? real(cuModuleUnload)(module) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-static CUresult unload_library(CUlibrary library)
+static CUresult unload_library(void *library)
 {
     return real(cuLibraryUnload) ? real(cuLibraryUnload)(library) : CUDA_ERROR_NOT_SUPPORTED;
 }
@@ -46,26 +46,49 @@ static CUresult unload_library(CUlibrary library)
 /* Other processes may have taken what seems to be this load's. They hardly do so each time. */
 #define ATTEMPTS 3u
 
-/* `loaded`: what was loaded, which is taken back by `unload` where it does not fit. */
-#define LOADS(symbol, loaded, unload, parameters, arguments)                                                 \
+struct load {
+    CUresult (*unload)(void *loaded); /* takes back what was loaded, where it does not fit */
+    struct gate *gate;
+    struct ahead ahead;
+    CUresult result;
+    unsigned waits, attempts;
+    bool has_begun;
+};
+
+/* After an attempt: whether to make another. `*loaded`: what was loaded. Otherwise `load->result` is the program's answer. */
+static bool is_tried_again(struct load *load, void *const *loaded)
+{
+    end(load->gate, load->result);
+    if (load->result == CUDA_ERROR_OUT_OF_MEMORY && code_wait_for_room(load->waits++))
+        return true;
+    if (load->result != CUDA_SUCCESS || ahead_end(&load->ahead) || load->unload(*loaded) != CUDA_SUCCESS)
+        return false;
+    if (++load->attempts < ATTEMPTS)
+        return true;
+    refusal_by_limit(load->ahead.gpu, load->ahead.found_bytes);
+    load->result = CUDA_ERROR_OUT_OF_MEMORY;
+    return false;
+}
+
+/* Whether to ask the driver now, the first time or once more. */
+static bool load_goes_on(struct load *load, void *const *loaded)
+{
+    if (load->has_begun && !is_tried_again(load, loaded))
+        return false;
+    load->has_begun = true;
+    load->gate = begin();
+    ahead_begin(&load->ahead);
+    return true;
+}
+
+#define LOADS(symbol, loaded, unloads, parameters, arguments)                                                \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
-        struct ahead ahead;                                                                                  \
-        CUresult result;                                                                                     \
-        unsigned waits = 0, attempts = 0;                                                                    \
+        struct load load = {.unload = unloads};                                                              \
         real_needed(symbol);                                                                                 \
-        do {                                                                                                 \
-            struct gate *gate = begin();                                                                     \
-            ahead_begin(&ahead);                                                                             \
-            result = real(symbol) arguments;                                                                 \
-            end(gate, result);                                                                               \
-            if (result == CUDA_ERROR_OUT_OF_MEMORY && code_wait_for_room(waits++))                           \
-                continue;                                                                                    \
-            if (result != CUDA_SUCCESS || ahead_end(&ahead) || unload(*loaded) != CUDA_SUCCESS)              \
-                return result;                                                                               \
-        } while (result == CUDA_ERROR_OUT_OF_MEMORY || ++attempts < ATTEMPTS);                               \
-        refusal_by_limit(ahead.gpu, ahead.found_bytes);                                                      \
-        return CUDA_ERROR_OUT_OF_MEMORY;                                                                     \
+        while (load_goes_on(&load, (void *const *)loaded))                                                   \
+            load.result = real(symbol) arguments;                                                            \
+        return load.result;                                                                                  \
     }
 #define UNLOADS(symbol, parameters, arguments)                                                               \
     CUresult symbol parameters                                                                               \

@@ -40,17 +40,27 @@ static bool may_all_go(const CUdeviceptr *addresses, size_t count, const CUmemLo
 
 /* --- Prefetches ------------------------------------------------------------------------------------ */
 
+static struct gate *enter(CUstream stream)
+{
+    struct gate *gate = gate_of();
+    if (gate)
+        gate_enter(gate, stream);
+    return gate;
+}
+
+static CUresult leave(struct gate *gate, CUstream stream, CUresult result)
+{
+    if (gate)
+        gate_leave(gate, stream);
+    return result;
+}
+
 #define GOES(symbol, form, may, parameters, arguments)                                                       \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
-        struct gate *gate = gate_of();                                                                       \
-        if (gate)                                                                                            \
-            gate_enter(gate, GATE_##form(stream));                                                           \
-        CUresult result = (may) ? real(symbol) arguments : CUDA_ERROR_OUT_OF_MEMORY;                         \
-        if (gate)                                                                                            \
-            gate_leave(gate, GATE_##form(stream));                                                           \
-        return result;                                                                                       \
+        struct gate *gate = enter(GATE_##form(stream));                                                      \
+        return leave(gate, GATE_##form(stream), (may) ? real(symbol) arguments : CUDA_ERROR_OUT_OF_MEMORY);  \
     }
 #define PREFETCHES(suffix, form)                                                                             \
     GOES(cuMemPrefetchAsync##suffix, form, may_go(address, place_of_device(device), true),                   \

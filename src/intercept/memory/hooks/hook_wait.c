@@ -5,43 +5,67 @@
 #include "intercept/submit/gate.h"
 #include "intercept/submit/in_flight.h"
 
-static void note_host_function(struct gate *gate)
+struct waiting {
+    struct gate *gate;
+    struct in_flight_entry *entry; /* NULL: nothing needs to be noted */
+};
+
+/* `stream`: the stream that the call means; NULL: the call does not say, or it means all of them. */
+static struct waiting begin(CUstream stream)
 {
-    if (gate)
-        atomic_store_explicit(&gate->has_host_functions, true, memory_order_relaxed);
+    struct gate *gate = gate_of();
+    return (struct waiting){gate, gate ? in_flight_wait_begins(gate, stream) : NULL};
 }
 
-/* `stream`: the stream that the call means; NULL: the call does not say, or it means all of them. `what`: the value of enum
- * in_flight_wait if the call succeeds. */
-#define PARTS(symbol, stream, what, first, then, parameters, arguments)                                      \
+/* Work behind a function of the host begins when that has returned, and its time is not the GPU's. */
+static struct waiting begin_host_function(CUstream stream)
+{
+    struct gate *gate = gate_of();
+    if (gate)
+        atomic_store_explicit(&gate->has_host_functions, true, memory_order_relaxed);
+    return begin(stream);
+}
+
+/* `what`: what a call that succeeds has waited for. */
+static CUresult end(struct waiting waiting, CUresult result, enum in_flight_wait what)
+{
+    if (waiting.entry)
+        in_flight_wait_ended(waiting.gate, waiting.entry, result ? IN_FLIGHT_WAIT_SOME : what);
+    return result;
+}
+
+static CUresult end_and_settle(struct waiting waiting, CUresult result, enum in_flight_wait what)
+{
+    end(waiting, result, what);
+    pool_charge_waited();
+    return result;
+}
+
+/* A program that asks until the answer is yes has waited as well. */
+static CUresult end_question(CUresult result, CUstream stream, enum in_flight_wait what)
+{
+    struct waiting waiting = begin(stream);
+    return result == CUDA_SUCCESS ? end(waiting, result, what) : result;
+}
+
+#define PARTS(symbol, begins, ends, parameters)                                                              \
     CUresult symbol parameters                                                                               \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
-        struct gate *gate = gate_of();                                                                       \
-        first;                                                                                               \
-        struct in_flight_entry *entry = gate ? in_flight_wait_begins(gate, stream) : NULL;                   \
-        CUresult result = real(symbol) arguments;                                                            \
-        if (entry)                                                                                           \
-            in_flight_wait_ended(gate, entry, result ? IN_FLIGHT_WAIT_SOME : IN_FLIGHT_WAIT_##what);         \
-        then;                                                                                                \
-        return result;                                                                                       \
+        struct waiting waiting = begins;                                                                     \
+        return ends;                                                                                         \
     }
 #define WAITS(symbol, stream, what, parameters, arguments)                                                   \
-    PARTS(symbol, stream, what, (void)0, pool_charge_waited(), parameters, arguments)
-/* Work behind a function of the host begins when that has returned, and its time is not the GPU's. */
+    PARTS(symbol, begin(stream), end_and_settle(waiting, real(symbol) arguments, IN_FLIGHT_WAIT_##what),     \
+          parameters)
 #define CALLS_HOST(symbol, stream, parameters, arguments)                                                    \
-    PARTS(symbol, stream, HOST, note_host_function(gate), (void)0, parameters, arguments)
-/* A program that asks until the answer is yes has waited as well. */
+    PARTS(symbol, begin_host_function(stream), end(waiting, real(symbol) arguments, IN_FLIGHT_WAIT_HOST),    \
+          parameters)
 #define ASKS(symbol, stream, what, type)                                                                     \
     CUresult symbol(type asked)                                                                              \
     {                                                                                                        \
         real_needed(symbol);                                                                                 \
-        CUresult result = real(symbol)(asked);                                                               \
-        struct gate *gate = gate_of();                                                                       \
-        struct in_flight_entry *entry = gate ? in_flight_wait_begins(gate, stream) : NULL;                   \
-        if (entry && result == CUDA_SUCCESS)                                                                 \
-            in_flight_wait_ended(gate, entry, IN_FLIGHT_WAIT_##what);                                        \
-        return result;                                                                                       \
+        return end_question(real(symbol)(asked), stream, IN_FLIGHT_WAIT_##what);                             \
     }
 WAITS(cuStreamSynchronize, GATE_LEGACY(waited), ALL, (CUstream waited), (waited))
 WAITS(cuStreamSynchronize_ptsz, GATE_PER_THREAD(waited), ALL, (CUstream waited), (waited))
