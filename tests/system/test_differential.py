@@ -130,6 +130,15 @@ def test_calls_answer_alike_while_memory_leaves_and_comes_back(product, make_gpu
     assert_same(outside, differ(product, moved, seed), seed)
 
 
+def test_calls_answer_alike_where_cards_cannot_reach_each_others_mapped_memory(product, make_gpu):
+    """Memory that can leave is mapped, and yet copied and set in any context, as memory of cuMemAlloc is. Not so where it is a pool's
+    on a card on which the process has no context: this seed has none of that."""
+    settings = {"FAKECUDA_GPUS": 2, "FAKECUDA_TOTAL_MEM": CARD, "FAKECUDA_CONTEXT_BYTES": 3 * MIB, "FAKECUDA_REACH_ALL": 0}
+    outside = differ(product, make_gpu(**settings).environment(DIFFER_MOVES=1), 4)
+    moved = make_gpu(**settings).standalone(PLENTY, DIFFER_MOVES=1, GPUSLICE_OVERSUBSCRIBE="swap,2ms")
+    assert_same(outside, differ(product, moved, 4), 4)
+
+
 def test_calls_answer_alike_where_the_driver_pages_memory(product, make_gpu):
     """The same with memory that is managed, and turns that end and begin at random moments. But for what
     the device's pool says of itself, which holds none of it, for the context that its memory has then (attribute 1), and for

@@ -98,6 +98,28 @@ enum peer_way peer_copies_way(const CUgraphNodeParams *work, CUcontext asked, st
     return is_between_cards ? PEER_BETWEEN : PEER_ELSEWHERE;
 }
 
+/* For an end of a copy that names contexts: the one that the program named, unless its card cannot reach the memory. */
+static CUcontext name(CUmemorytype type, CUdeviceptr address, CUcontext named)
+{
+    CUdevice device;
+    struct end end = end_of(type, address, 0);
+    bool is_another = end.is_ours && named && own_calls_device(named, &device) && !is_reached(&end, device);
+    return is_another ? end.place.context : named;
+}
+
+static CUcontext name_line(CUdeviceptr address, CUcontext named)
+{
+    return name(CU_MEMORYTYPE_DEVICE, address, named);
+}
+
+static CUDA_MEMCPY3D_PEER named_box(const CUDA_MEMCPY3D_PEER *given)
+{
+    CUDA_MEMCPY3D_PEER box = *given;
+    box.srcContext = name(box.srcMemoryType, box.srcDevice, box.srcContext);
+    box.dstContext = name(box.dstMemoryType, box.dstDevice, box.dstContext);
+    return box;
+}
+
 /* --- Doing ----------------------------------------------------------------------------------------- */
 
 static CUmemorytype type_of(CUmemorytype given)
@@ -224,6 +246,31 @@ SYNC(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *copy), (copy), copy_work_rows
 SYNC(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *copy), (copy), copy_work_box(copy))
 ASYNC(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *copy, CUstream stream), (copy, stream), copy_work_rows(copy))
 ASYNC(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *copy, CUstream stream), (copy, stream), copy_work_box(copy))
+
+/* Copies that name contexts: a driver takes memory of cuMemAlloc for what it is, whichever context is named with it. */
+#define NAMED(symbol, parameters, ...)                                                                       \
+    CUresult peer_copies_##symbol parameters                                                                 \
+    {                                                                                                        \
+        return real(symbol)(to, name_line(to, to_context), from, name_line(from, from_context),              \
+                            bytes __VA_ARGS__);                                                              \
+    }
+#define NAMED_BOX(symbol, parameters, ...)                                                                   \
+    CUresult peer_copies_##symbol parameters                                                                 \
+    {                                                                                                        \
+        CUDA_MEMCPY3D_PEER box;                                                                              \
+        return real(symbol)(copy ? (box = named_box(copy), &box) : NULL __VA_ARGS__);                        \
+    }
+#define NAMED_FORMS(suffix, suffix_async)                                                                    \
+    NAMED(cuMemcpyPeer##suffix,                                                                              \
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes), )  \
+    NAMED(cuMemcpyPeerAsync##suffix_async,                                                                   \
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,     \
+           CUstream stream),                                                                                 \
+          , stream)                                                                                          \
+    NAMED_BOX(cuMemcpy3DPeer##suffix, (const CUDA_MEMCPY3D_PEER *copy), )                                    \
+    NAMED_BOX(cuMemcpy3DPeerAsync##suffix_async, (const CUDA_MEMCPY3D_PEER *copy, CUstream stream), , stream)
+NAMED_FORMS(, )
+NAMED_FORMS(_ptds, _ptsz)
 
 /* An array has no context to name, and no card but its own can read or write it. */
 #define LINE_OF_ARRAY(symbol, parameters, arguments, ...)                                                    \

@@ -382,6 +382,35 @@ static void a_copy_inside_another_card_arrives(void **state)
     }
 }
 
+/* A driver takes no notice of which contexts are named for memory of cuMemAlloc. */
+static void contexts_that_are_named_wrongly_are_put_right(void **state)
+{
+    for (unsigned way = 0; way < 4; way++) {
+        unsigned char was = set_ends(there, here), seen;
+        const CUDA_MEMCPY3D_PEER copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                         .srcDevice = here,
+                                         .srcContext = other,
+                                         .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                         .dstDevice = there,
+                                         .dstContext = context,
+                                         .WidthInBytes = 100,
+                                         .Height = 1,
+                                         .Depth = 1};
+        assert_int_equal(real(cuMemcpyPeer)(there, context, here, other, 100), CUDA_ERROR_INVALID_VALUE);
+        CUresult result = way == 0   ? cuMemcpyPeer(there, context, here, other, 100)
+                          : way == 1 ? cuMemcpyPeerAsync_ptsz(there, context, here, other, 100, stream)
+                          : way == 2 ? cuMemcpy3DPeer(&copy)
+                                     : cuMemcpy3DPeerAsync(&copy, stream);
+        assert_int_equal(result, CUDA_SUCCESS);
+        assert_int_equal(cuStreamSynchronize(stream), CUDA_SUCCESS);
+        read_from(&seen, there + 99, 1);
+        assert_int_equal(seen, was + 1);
+    }
+    assert_int_equal(cuMemcpyPeer(there, NULL, here, other, 100),
+                     real(cuMemcpyPeer)(there, NULL, here, other, 100));
+    assert_int_equal(cuMemcpy3DPeer(NULL), CUDA_ERROR_INVALID_VALUE);
+}
+
 /* Memory of pools goes with no context: the copy names one of its device. */
 static void copies_of_pool_memory_arrive(void **state)
 {
@@ -418,6 +447,7 @@ int main(void)
         PEERS(a_copy_by_hand_waits_for_the_nodes_before_it),
         PEERS(a_node_is_not_set_to_a_copy_between_the_cards),
         PEERS(a_copy_inside_another_card_arrives),
+        PEERS(contexts_that_are_named_wrongly_are_put_right),
         PEERS(copies_of_pool_memory_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
