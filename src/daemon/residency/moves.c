@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/names.h"
 #include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
@@ -102,6 +103,7 @@ static void on_change(void *context, const struct change *change)
         moves_look_again(session->daemon->moves, daemon_now_usec()); /* what it had is free now */
         break;
     case CHANGE_SESSION_GONE:
+        GS_CHECK(moves_are_valid(session->daemon->moves));
         free(session->move);
         session->move = NULL;
         moves_checkpoint_forget(session);

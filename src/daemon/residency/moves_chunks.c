@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/residency/arena.h"
 #include "daemon/residency/chunk.h"
@@ -29,6 +30,29 @@ struct held_chunk {
     char session_id[SESSION_ID_TEXT]; /* which may have ended */
     int own_fd;                       /* the daemon's (chunk.h) */
 };
+
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+static bool list_is_valid(const struct held_chunks *chunks, const struct process *process, uint64_t bytes)
+{
+    const struct held_chunk *at;
+    LIST_FOREACH (at, chunks, next) {
+        if (at->process != process || at->own_fd < 0 || at->bytes > bytes)
+            return false;
+        bytes -= at->bytes;
+    }
+    return bytes == 0;
+}
+
+bool moves_chunks_are_valid(const struct process *process)
+{
+    return list_is_valid(&process->move->chunks, process, process->move->chunk_bytes);
+}
+
+bool moves_left_chunks_are_valid(const struct moves *moves)
+{
+    return list_is_valid(&moves->left_chunks, NULL, moves->left_bytes);
+}
 
 /* --- One process's --------------------------------------------------------------------------------- */
 
@@ -87,12 +111,14 @@ struct held_chunk *moves_keep_chunk(struct process *process, int fd, uint64_t by
     process->move->chunk_bytes += bytes;
     strcpy(chunk->session_id, session->id);
     user_add(session->daemon, session->owner, USER_CHUNK);
+    GS_CHECK(moves_chunks_are_valid(process));
     return chunk;
 }
 
 void moves_drop_chunk(struct held_chunk *chunk)
 {
     struct process *process = chunk->process;
+    GS_CHECK(process && chunk->bytes <= process->move->chunk_bytes);
     process->move->chunk_bytes -= chunk->bytes;
     end_chunk(chunk);
     moves_count_kept(process);
@@ -136,6 +162,7 @@ static bool is_dead(const struct process *process)
 static void leave_chunk(struct held_chunk *chunk)
 {
     struct moves *moves = chunk->daemon->moves;
+    GS_CHECK(chunk->process && chunk->process->session->move);
     chunk->process->session->move->left_bytes += chunk->bytes;
     LIST_REMOVE(chunk, next);
     chunk->process = NULL;
@@ -149,6 +176,7 @@ void moves_end_chunks(struct process *process)
     struct process_move *move = process->move;
     struct moves *moves = process->session->daemon->moves;
     bool is_over = is_dead(process);
+    GS_CHECK(moves_chunks_are_valid(process) && move->kept_bytes <= moves->kept_bytes);
     moves->kept_bytes -= move->kept_bytes;
     move->kept_bytes = move->chunk_bytes = 0;
     for (struct held_chunk *next, *at = LIST_FIRST(&move->chunks); at; at = next) {
@@ -164,6 +192,7 @@ void moves_end_chunks(struct process *process)
 static void drop_left(struct held_chunk *chunk)
 {
     struct session *session = session_find_id(chunk->daemon, chunk->session_id);
+    GS_CHECK(!chunk->process && chunk->bytes <= chunk->daemon->moves->left_bytes);
     if (session && session->move)
         session->move->left_bytes -= chunk->bytes;
     chunk->daemon->moves->left_bytes -= chunk->bytes;
@@ -179,6 +208,7 @@ static void look_at_left(struct moves *moves)
             drop_left(at);
     }
     moves->left_next = at;
+    GS_CHECK(moves_left_chunks_are_valid(moves));
 }
 
 uint64_t moves_left_by_owner(const struct moves *moves, uid_t owner)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "daemon/agents/agents.h"
 #include "daemon/loop/changes.h"
@@ -48,6 +49,7 @@ struct chunk_wish {
 static void give_order(struct process *process, struct wire_message *message, uint64_t *number)
 {
     struct moves *moves = process->session->daemon->moves;
+    GS_CHECK(!process->move->order && !process->move->is_part);
     *number = ++moves->last_order;
     if (!agents_send(process, message, -1))
         return;
@@ -120,6 +122,7 @@ static void order_part(struct process *process)
     move->part_bytes = bytes;
     move->part_from = move->now.resident_bytes;
     moves_watch_progress(session);
+    GS_CHECK(process_move_is_valid(process) && bytes <= session->move->ahead_bytes[gpu]);
     session->move->ahead_bytes[gpu] -= bytes;
 }
 
@@ -392,6 +395,7 @@ void moves_turn(struct session *session, bool is_leaving, enum move_cause cause)
     move->began_usec = daemon_now_usec();
     move->total_bytes = is_leaving ? MOVES_SUM(session, resident_bytes) : MOVES_SUM(session, evicted_bytes);
     move->state = is_leaving ? MOVE_LEAVING : MOVE_COMING;
+    GS_CHECK(move_is_valid(session));
     moves_watch_progress(session);
     for (struct process *process = session->processes; process; process = process->next)
         if (process->move)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "daemon/agents/agents.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/deferred.h"
@@ -290,6 +291,7 @@ void moves_decide(struct daemon *daemon)
     bool is_done = view_begin(&view, daemon) && decide_on(daemon, &view) && !view.is_cut;
     view_end(&view);
     moves_note_waits(daemon);
+    GS_CHECK(moves_are_valid(moves));
     ended_usec = daemon_now_usec();
     moves->rests_until_usec = ended_usec + REST_PARTS * (ended_usec - began_usec);
     if (is_done)

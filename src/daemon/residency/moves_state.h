@@ -1,6 +1,7 @@
 /* moves_state.h - the state of moves, and what the files of moves do for each other.
  *
  * moves_sums        adds up what is where, by what processes said last, and how much host memory a session may have
+ * moves_valid      says whether the sums go together with what they are of
  * moves_timer       when the daemon looks again
  * moves_ahead       has host memory made before it is needed;
  * moves_back        and has it taken back where others need it (moves_back.h)
@@ -238,6 +239,13 @@ bool moves_has_part_order(const struct session *session);
  * them, or what NVML showed. */
 uint64_t moves_there_at_most(const struct session *session, unsigned policy_gpu);
 
+/* --- moves_valid.c ---------------------------------------------------------------------------------- */
+
+/* Whether what is known goes together: of a process that has a move; of a session that has one; and of all. */
+bool process_move_is_valid(const struct process *process);
+bool move_is_valid(const struct session *session);
+bool moves_are_valid(const struct moves *moves);
+
 /* --- moves_progress.c ------------------------------------------------------------------------------ */
 
 /* The session begins to move: watch it from now on; and a process of it has said how far it is. */
@@ -314,6 +322,9 @@ void moves_end_chunks(struct process *process);
 void moves_look_at_chunks(struct moves *moves);
 /* What processes of the owner's sessions left and others still have, of sessions that have ended too. */
 uint64_t moves_left_by_owner(const struct moves *moves, uid_t owner);
+/* Whether the chunks of a process, and those that processes left, are as many bytes as is counted. */
+bool moves_chunks_are_valid(const struct process *process);
+bool moves_left_chunks_are_valid(const struct moves *moves);
 /* When the daemon ends: programs go on with what they have. */
 void moves_forget_chunks(struct daemon *daemon);
 

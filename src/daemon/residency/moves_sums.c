@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/saturating.h"
 #include "base/units.h"
 #include "daemon/loop/daemon.h"
@@ -179,6 +180,7 @@ void moves_set_given(struct process *process, uint64_t bytes)
     struct moves *moves = process->session->daemon->moves;
     moves->given_bytes += bytes - process->move->given_bytes;
     process->move->given_bytes = bytes;
+    GS_CHECK(bytes <= moves->given_bytes);
     moves_count_kept(process);
 }
 
@@ -186,6 +188,7 @@ void moves_note_chunk(struct process *process, uint64_t bytes)
 {
     moves_set_given(process, process->move->given_bytes + bytes);
     process->move->sent_bytes += bytes;
+    GS_CHECK(process_move_is_valid(process));
 }
 
 uint64_t process_move_lacks_bytes(const struct process_move *move)

@@ -1,6 +1,7 @@
 /* Takes what processes say of their memory. */
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
 #include "daemon/residency/arena.h"
@@ -69,6 +70,7 @@ static void take_answer(struct process *process, const struct wire_moved *moved)
 {
     struct session *session = process->session;
     struct process_move *move = process->move;
+    GS_CHECK(process_move_is_valid(process) && move->order);
     bool was_eviction = move->is_eviction, was_part = move->is_part;
     uint64_t now = daemon_now_usec();
     move->order = 0;
@@ -191,6 +193,7 @@ static void take_arena(struct process *process, uint64_t before_bytes)
     move->sent_bytes -= gone;
     move->earlier_bytes = moves_at_most(move->earlier_bytes, arena); /* the latest goes back first */
     moves_set_given(process, arena > given ? arena : given);
+    GS_CHECK(process_move_is_valid(process));
     moves_take_chunks(process, gone);
 }
 

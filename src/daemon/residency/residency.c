@@ -1,4 +1,5 @@
 #include "daemon/residency/residency.h"
+#include "base/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -489,6 +490,30 @@ static void answer(struct question *question, struct room *room)
             serve(question, question->line[i], room);
 }
 
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+bool residency_session_is_valid(const struct residency_session *session)
+{
+    for (unsigned i = 0; i < session->part_count; i++) {
+        const struct residency_part *part = &session->parts[i];
+        if (part->gpu >= RESIDENCY_PLACES || (part->ahead_bytes && session->verdict != RESIDENCY_COMES_AHEAD))
+            return false;
+    }
+    return session->min_share <= RESIDENCY_SHARE_WHOLE && session->verdict <= RESIDENCY_COMES_AHEAD &&
+           (session->verdict != RESIDENCY_LEAVES || session->can_leave) &&
+           (session->verdict < RESIDENCY_COMES || session->waits) && (!session->due_ns || session->waits);
+}
+
+bool residency_sessions_are_valid(const struct residency_session *sessions, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (!residency_session_is_valid(&sessions[i]))
+            return false;
+    return true;
+}
+
+/* --- The decision ---------------------------------------------------------------------------------- */
+
 uint64_t residency_decide(struct residency_session *sessions, unsigned count,
                           const int64_t free_bytes[RESIDENCY_PLACES], const struct residency_turns *turns,
                           uint64_t now_ns)
@@ -514,6 +539,7 @@ uint64_t residency_decide(struct residency_session *sessions, unsigned count,
         answer(&question, &room);
     else
         begin_answer(&question, &room);
+    GS_CHECK(residency_sessions_are_valid(sessions, count));
     free(question.victims);
     free(question.leavers);
     free(question.line);

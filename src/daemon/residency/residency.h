@@ -37,6 +37,10 @@ struct residency_turns {
 uint64_t residency_turn_ns(const struct residency_session *session, const struct residency_crowd *crowd,
                            const struct residency_turns *turns);
 
+/* Whether a session goes together with its answer; and all of them. */
+bool residency_session_is_valid(const struct residency_session *session);
+bool residency_sessions_are_valid(const struct residency_session *sessions, unsigned count);
+
 /* Decide: sets each session's verdict. `free_bytes`: what is free in each place; below 0: more is there than fits.
  * Returns when to ask again at the latest, because a turn will be over; UINT64_MAX: when something has changed. The work
  * grows a little faster than the number of sessions. Without memory for it, all stay as they are. */

@@ -121,8 +121,7 @@ bool allotment_is_valid(const struct allotment *allotment, const struct admissio
            allotment->compute.max <= SHARE_WHOLE && allotment->priority < PRIORITY_COUNT;
 }
 
-/* What waits has no GPU yet. What does not has at least one, and all that is reserved fits there. */
-static bool is_valid_for_new(const struct admission *admission, const struct admission_state *state)
+bool admission_is_valid(const struct admission *admission, const struct admission_state *state)
 {
     const struct allotment *allotment = &admission->allotment;
     for (unsigned i = 0; i < allotment->gpu_count; i++) {
@@ -277,7 +276,7 @@ static int plan_new(const struct admission_state *state, const struct session_re
                               ? request->properties.priority
                               : PRIORITY_NORMAL;
     allotment->may_pass_card = request->properties.may_pass_card;
-    GS_CHECK(result < 0 || is_valid_for_new(admission, state));
+    GS_CHECK(result < 0 || admission_is_valid(admission, state));
     return result;
 }
 

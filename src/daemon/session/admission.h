@@ -55,6 +55,9 @@ int admission_plan(const struct admission_state *state, const struct allotment *
 bool admission_state_is_valid(const struct admission_state *state);
 bool allotment_is_valid(const struct allotment *allotment, const struct admission_state *state);
 
+/* The same of what a new session gets: it has no GPU while it waits; else at least one, and what is reserved fits there. */
+bool admission_is_valid(const struct admission *admission, const struct admission_state *state);
+
 /* Add an allotment to what the state has promised. */
 void admission_promise(struct admission_state *state, const struct allotment *allotment);
 /* Add a reserved limit to what is promised on one GPU. Limits that may pass the card count up to the card. */

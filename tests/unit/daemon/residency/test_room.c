@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "../../wrong.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/deferred.h"
 #include "daemon/residency/arena.h"
@@ -736,6 +737,37 @@ static void what_was_given_back_counts_until_nobody_has_it(void **state)
     assert_int_equal(moves_suspend(&liar->session, &error), 0);
 }
 
+/* Each is what one forgotten line would leave. */
+static void sums_that_do_not_go_together_are_caught(void **state)
+{
+    struct member *member = claim_to_give_back();
+    struct moves *moves = daemon_state.moves, right = *moves;
+    struct process_move right_process = *member->process.move;
+    assert_true(moves_are_valid(moves));
+#define ASSERT_WRONG(change)                                                                                 \
+    do {                                                                                                     \
+        change;                                                                                              \
+        assert_false(moves_are_valid(moves));                                                                \
+        *moves = right;                                                                                      \
+        *member->process.move = right_process;                                                               \
+    } while (0)
+    ASSERT_WRONG(moves->given_bytes += MIB);
+    ASSERT_WRONG(moves->kept_bytes -= MIB);
+    ASSERT_WRONG(moves->left_bytes += MIB);
+    ASSERT_WRONG(member->process.move->given_bytes = 640 * MIB);
+    ASSERT_WRONG(member->process.move->chunk_bytes -= MIB);
+    ASSERT_WRONG(member->process.move->now.arena_bytes = 640 * MIB);
+    ASSERT_WRONG(member->process.move->order = moves->last_order + 1);
+    ASSERT_WRONG(member->process.move->gpus[0].ahead_bytes = CARD);
+#undef ASSERT_WRONG
+    member->process.move->chunk_bytes -= MIB;
+    ASSERT_CAUGHT(moves_end_chunks(&member->process));
+    *member->process.move = right_process;
+    member->process.move->is_part = true;
+    ASSERT_CAUGHT(moves_note_chunk(&member->process, MIB));
+    *member->process.move = right_process;
+}
+
 static void a_dead_process_leaves_nobody_its_host_memory(void **state)
 {
     struct member *liar = claim_to_give_back();
@@ -1148,6 +1180,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lie_holds_up_nobody_who_counts_chunks, begin, end),
         cmocka_unit_test_setup_teardown(chunks_are_counted_as_they_are_given, begin, end),
         cmocka_unit_test_setup_teardown(what_was_given_back_counts_until_nobody_has_it, begin, end),
+        cmocka_unit_test_setup_teardown(sums_that_do_not_go_together_are_caught, begin, end),
         cmocka_unit_test_setup_teardown(a_dead_process_leaves_nobody_its_host_memory, begin, end),
         cmocka_unit_test_setup_teardown(what_a_process_passed_on_and_left_counts_on, begin, end),
         cmocka_unit_test_setup_teardown(a_process_has_no_host_memory_that_it_was_not_sent, begin, end),
