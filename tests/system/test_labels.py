@@ -1,7 +1,10 @@
 """Free words of sessions: who carries them, and how long."""
+import csv
+import io
 import json
 
-from conftest import wait_for
+from attach_client import Client
+from conftest import MIB, wait_for
 
 
 def test_labels_are_carried_by_lists_events_and_restarts(daemon):
@@ -17,6 +20,20 @@ def test_labels_are_carried_by_lists_events_and_restarts(daemon):
     daemon.kill()
     daemon.start()
     assert daemon.session("a")["label"] == "team=vision,stage=test,run=7"
+
+
+def test_what_was_used_carries_the_labels_of_each_session(daemon):
+    daemon.cli("create", "--name", "a", "--memory", "1MiB", "--label", "team=vision,run=7")
+    taker = Client(daemon.attach_socket).attach(daemon.session("a")["session_id"])
+    taker.hold(MIB)
+    used = wait_for(lambda: json.loads(daemon.cli("usage", "--json").stdout)["rows"], "something to be used")
+    assert [(row["name"], row["label"]) for row in used] == [("a", "team=vision,run=7")]
+    daemon.cli("set", "a", "--label", "team=speech,run=8")
+    wait_for(lambda: "team=speech,run=8" in daemon.cli("usage").stdout, "the new labels")
+    (row,) = csv.DictReader(io.StringIO(daemon.cli("usage", "--csv").stdout))
+    assert row["label"] == "team=speech,run=8"
+    assert "label" not in json.loads(daemon.cli("usage", "--by", "user", "--json").stdout)["rows"][0]
+    taker.close()
 
 
 def test_labels_that_are_set_replace_those_before(daemon):

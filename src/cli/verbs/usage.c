@@ -31,7 +31,7 @@ static double real(const json_t *row, const char *field)
 
 /* --- The table ------------------------------------------------------------------------------------- */
 
-enum { WHAT, OWNER, GPU_TIME, MEMORY, PEAK, ACTIVE, WAITED, DENIED };
+enum { WHAT, OWNER, GPU_TIME, MEMORY, PEAK, ACTIVE, WAITED, DENIED, LABELS };
 
 static void add_row(struct table *table, const char *by, const json_t *row)
 {
@@ -56,12 +56,26 @@ static void add_row(struct table *table, const char *by, const json_t *row)
     table_cell_print(&cells[WAITED], TABLE_PLAIN, "%s", cells_duration(real(row, "gate_wait_seconds"), text));
     table_cell_print(&cells[DENIED], session_number(row, "denied_allocations") ? TABLE_RED : TABLE_PLAIN,
                      "%llu", (unsigned long long)session_number(row, "denied_allocations"));
+    table_cell_print(&cells[LABELS], TABLE_PLAIN, "%s", session_text(row, "label"));
+}
+
+static bool any_has_labels(const json_t *rows)
+{
+    const json_t *row;
+    size_t i;
+    json_array_foreach((json_t *)rows, i, row)
+    {
+        if (*session_text(row, "label"))
+            return true;
+    }
+    return false;
 }
 
 static void print_table(const json_t *answer)
 {
     const char *by = session_text(answer, "by");
     bool is_by_user = strcmp(by, "user") == 0, is_by_gpu = strcmp(by, "gpu") == 0;
+    const json_t *rows = json_object_get(answer, "rows"), *row;
     const struct table_column columns[] = {
         [WHAT] = {is_by_user  ? "USER"
                   : is_by_gpu ? "GPU"
@@ -74,9 +88,9 @@ static void print_table(const json_t *answer)
         [ACTIVE] = {"ACTIVE", .right = true},
         [WAITED] = {"WAITED", .right = true},
         [DENIED] = {"DENIED", .right = true},
+        [LABELS] = {"LABELS", .left_out = !any_has_labels(rows)},
         {NULL},
     };
-    const json_t *rows = json_object_get(answer, "rows"), *row;
     struct table table = {.columns = columns};
     bool is_by_nvml = false;
     size_t i;
@@ -97,13 +111,24 @@ static void print_table(const json_t *answer)
 
 /* --- CSV ------------------------------------------------------------------------------------------- */
 
-/* No value contains a comma or a quote: names are [A-Za-z0-9._-]. */
+/* No value contains a quote: names are [A-Za-z0-9._-], and labels have commas and equals signs besides. */
+static void print_csv_value(const json_t *value)
+{
+    const char *text = json_string_value(value), *quote = text && strchr(text, ',') ? "\"" : "";
+    if (text)
+        printf("%s%s%s", quote, text, quote);
+    else if (json_is_integer(value))
+        printf("%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        printf("%.3f", json_number_value(value));
+}
+
 static void print_csv(const json_t *answer)
 {
     static const char *const fields[] = {
         "session_id",          "name",       "owner_uid",  "gpu_uuid",       "gpu_seconds",
         "gpu_seconds_by_nvml", "byte_hours", "peak_bytes", "active_seconds", "gate_wait_seconds",
-        "denied_allocations"};
+        "denied_allocations",  "label"};
     const size_t count = sizeof(fields) / sizeof(fields[0]);
     const json_t *row, *first = json_array_get(json_object_get(answer, "rows"), 0);
     size_t i;
@@ -124,12 +149,7 @@ static void print_csv(const json_t *answer)
                 continue;
             fputs(before, stdout);
             before = ",";
-            if (json_is_string(value))
-                fputs(json_string_value(value), stdout);
-            else if (json_is_integer(value))
-                printf("%lld", (long long)json_integer_value(value));
-            else
-                printf("%.3f", json_number_value(value));
+            print_csv_value(value);
         }
         putchar('\n');
     }

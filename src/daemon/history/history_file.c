@@ -17,7 +17,7 @@
 
 static const char schema[] =
     "CREATE TABLE IF NOT EXISTS series(id INTEGER PRIMARY KEY, session_id TEXT NOT NULL, name TEXT NOT NULL,"
-    " owner_uid INTEGER NOT NULL, gpu_uuid TEXT NOT NULL, last_at INTEGER NOT NULL);"
+    " owner_uid INTEGER NOT NULL, gpu_uuid TEXT NOT NULL, last_at INTEGER NOT NULL, label TEXT NOT NULL);"
     "CREATE TABLE IF NOT EXISTS events(epoch INTEGER NOT NULL, number INTEGER NOT NULL, at_ms INTEGER NOT "
     "NULL,"
     " owner_uid INTEGER NOT NULL, for_all INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(epoch, number))"
@@ -32,8 +32,9 @@ static const char schema[] =
     "PRAGMA user_version=1;";
 
 static const char *const texts[STATEMENTS] = {
-    [PUT_SERIES] = ("INSERT INTO series VALUES(?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
-                    " last_at=excluded.last_at"),
+    [PUT_SERIES] =
+        ("INSERT INTO series VALUES(?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name,"
+         " last_at=excluded.last_at, label=excluded.label"),
     [PUT_TICK] = "INSERT OR REPLACE INTO ticks VALUES(?,?,?)",
     [REMOVE_TICKS] = "DELETE FROM ticks WHERE key>=? AND key<=?",
     [READ_TICKS] = "SELECT key, milliseconds, samples FROM ticks WHERE key>? AND key<=? ORDER BY key",
@@ -169,6 +170,7 @@ static bool put_series(struct history_file *file, const struct history_series *s
     sqlite3_bind_int64(put, 4, series->owner);
     sqlite3_bind_text(put, 5, series->gpu_uuid, -1, SQLITE_STATIC);
     sqlite3_bind_int64(put, 6, series->at);
+    sqlite3_bind_text(put, 7, series->label, -1, SQLITE_STATIC);
     return run(file, PUT_SERIES);
 }
 
@@ -225,7 +227,7 @@ int history_file_list(struct history_file *file,
 {
     sqlite3_stmt *row = NULL;
     if (sqlite3_prepare_v2(file->database,
-                           "SELECT id, session_id, name, owner_uid, gpu_uuid FROM series ORDER BY "
+                           "SELECT id, session_id, name, owner_uid, gpu_uuid, label FROM series ORDER BY "
                            "session_id, gpu_uuid, id",
                            -1, &row, NULL) != SQLITE_OK)
         return history_file_failed(file, error);
@@ -235,6 +237,7 @@ int history_file_list(struct history_file *file,
         snprintf(series.session_id, sizeof(series.session_id), "%s", sqlite3_column_text(row, 1));
         snprintf(series.name, sizeof(series.name), "%s", sqlite3_column_text(row, 2));
         snprintf(series.gpu_uuid, sizeof(series.gpu_uuid), "%s", sqlite3_column_text(row, 4));
+        snprintf(series.label, sizeof(series.label), "%s", sqlite3_column_text(row, 5));
         take(&series, context);
     }
     return sqlite3_finalize(row) == SQLITE_OK ? 0 : history_file_failed(file, error);

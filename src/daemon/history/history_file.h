@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "config/session_properties.h"
 #include "cuda/uuid.h"
 #include "daemon/history/samples.h"
 #include "daemon/session/identity.h"
@@ -22,6 +23,7 @@ struct history_series {
     uint32_t id;
     char session_id[SESSION_ID_TEXT]; /* "": the whole GPU */
     char name[SESSION_NAME_TEXT];
+    char label[PROPERTY_LABEL_TEXT];
     uid_t owner;
     char gpu_uuid[GPU_UUID_TEXT]; /* "": of a session while it is in the queue */
     int64_t at;                   /* when it was sampled, in seconds since 1970 */
@@ -53,7 +55,7 @@ int history_file_open(const char *path, struct history_file **file, uint32_t *ne
                       struct error *error);
 void history_file_close(struct history_file *file);
 
-/* Write series (new ones, with a new name, or once more) and ticks: all or none. */
+/* Write series (new ones, with a new name or label, or once more) and ticks: all or none. */
 int history_file_append(struct history_file *file, const struct history_series *series,
                         const struct history_tick *ticks, struct error *error);
 

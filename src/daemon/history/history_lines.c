@@ -18,33 +18,36 @@
 
 /* --- Lines ----------------------------------------------------------------------------------------- */
 
-/* FNV-1a. */
-static uint32_t hash_of(const char *text)
+#define HASH_OF_NOTHING 2166136261u
+
+/* FNV-1a, with the terminating zero, so that one text ends before the next. */
+static uint32_t hash_on(uint32_t hash, const char *text)
 {
-    uint32_t hash = 2166136261u;
-    for (; *text; text++)
+    do
         hash = (hash ^ (unsigned char)*text) * 16777619u;
+    while (*text++);
     return hash;
 }
 
-/* Have the series written if it is new, has another name, or was not written for long: the file would forget it. That is
+/* Have the series written if it is new, has another name or label, or was not written for long: the file would forget it. That is
  * so too when the clock is set. */
 static void keep_series(struct lines *lines, struct line *line, const struct session *session)
 {
-    uint32_t name_hash = session ? hash_of(session->name) : 0;
+    uint32_t hash = session ? hash_on(hash_on(HASH_OF_NOTHING, session->name), session->properties.label) : 0;
     bool is_recent = lines->at >= line->put_at && lines->at - line->put_at < HISTORY_PUT_SECONDS;
-    if (line->name_hash == name_hash && is_recent)
+    if (line->words_hash == hash && is_recent)
         return;
     struct history_series *series = calloc(1, sizeof(*series));
     if (!series)
         return;
-    line->name_hash = name_hash;
+    line->words_hash = hash;
     line->put_at = lines->at;
     series->id = line->id;
     series->at = lines->at;
     if (session) {
         strcpy(series->session_id, session->id);
         strcpy(series->name, session->name);
+        strcpy(series->label, session->properties.label);
         series->owner = session->owner;
         if (line->gpu != LINE_IN_QUEUE)
             session_gpu_uuid(&session->gpus[line->gpu], series->gpu_uuid);

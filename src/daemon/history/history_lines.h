@@ -22,7 +22,7 @@ struct line {
     uint64_t session; /* the session's number; 0: a whole GPU */
     unsigned gpu;     /* LINE_IN_QUEUE, or index in the session's policy, or of the daemon's GPUs */
     uint32_t id;
-    uint32_t name_hash;                  /* of the name that the file has */
+    uint32_t words_hash;                 /* of the name and label that the file has */
     int64_t put_at;                      /* when the series was put into the file last; 0: never */
     uint64_t gpu_ns, waited_ns, refused; /* the counters at the last sample */
     /* What a session that ended within this tick used since its last sample. */

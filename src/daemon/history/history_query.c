@@ -112,7 +112,8 @@ static void take_series(const struct history_series *series, void *context)
         query->is_out_of_memory |= is_wanted;
         return;
     }
-    strcpy(group->first.name, series->name); /* the latest name */
+    strcpy(group->first.name, series->name); /* the latest name and label */
+    strcpy(group->first.label, series->label);
     query->group_of[series->id] = (int32_t)(group - query->groups);
 }
 
@@ -401,6 +402,8 @@ static json_t *usage_json(const struct query *query, const struct group *group)
     if (query->ask->by == HISTORY_BY_SESSION) {
         json_object_set_new(row, "session_id", json_string(group->first.session_id));
         json_object_set_new(row, "name", json_string(group->first.name));
+        json_object_set_new(row, "label",
+                            *group->first.label ? json_string(group->first.label) : json_null());
     }
     return row;
 }
