@@ -59,16 +59,25 @@ static void a_chunk_is_there_zero_and_sealed(void **state)
 /* However many threads share it, and also where parts are not alike. */
 static void a_chunk_is_there_as_a_whole_by_many_threads(void **state)
 {
-    static const uint64_t sizes[] = {16 * MIB, 64 * MIB, 70 * MIB, 256 * MIB};
-    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        for (unsigned threads = 0; threads <= 2 * CHUNK_THREADS_MOST; threads += 4) {
-            struct stat status;
-            int fd = chunk_make(sizes[i], "/sys", -1, threads);
-            assert_true(fd >= 0);
-            assert_int_equal(fstat(fd, &status), 0);
-            assert_int_equal((uint64_t)status.st_blocks * 512, sizes[i]);
-            close(fd);
-        }
+    static const struct {
+        uint64_t bytes;
+        unsigned threads;
+    } chunks[] = {
+        {16 * MIB, 0},
+        {16 * MIB, CHUNK_THREADS_MOST},
+        {64 * MIB, 1},
+        {70 * MIB, 3},
+        {70 * MIB, CHUNK_THREADS_MOST},
+        {70 * MIB, 2 * CHUNK_THREADS_MOST},
+    };
+    for (unsigned i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
+        struct stat status;
+        int fd = chunk_make(chunks[i].bytes, "/sys", -1, chunks[i].threads);
+        assert_true(fd >= 0);
+        assert_int_equal(fstat(fd, &status), 0);
+        assert_int_equal((uint64_t)status.st_blocks * 512, chunks[i].bytes);
+        close(fd);
+    }
 }
 
 static long policy_of(void *pages)

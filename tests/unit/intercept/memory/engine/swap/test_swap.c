@@ -511,9 +511,9 @@ static void nothing_waits_for_the_driver_to_page_lock_but_the_end_of_its_context
 /* An arena that the daemon gives piece by piece is used as far as it goes. */
 static void what_there_is_room_for_leaves_first(void **state)
 {
-    CUdeviceptr first = take(40 * MIB), second = take(40 * MIB), third = take(100 * MIB);
+    CUdeviceptr first = take(10 * MIB), second = take(10 * MIB), third = take(26 * MIB);
     const CUdeviceptr all[] = {first, second, third};
-    const uint64_t sizes[] = {40 * MIB, 40 * MIB, 100 * MIB};
+    const uint64_t sizes[] = {10 * MIB, 10 * MIB, 26 * MIB};
     for (unsigned i = 0; i < 3; i++)
         fill(all[i], sizes[i], i);
     drop_arena();
@@ -521,69 +521,69 @@ static void what_there_is_room_for_leaves_first(void **state)
     uint64_t free_before = card_free();
     assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_false(swap_state()->is_evicted);
-    assert_int_equal(swap_bytes().resident_bytes, 180 * MIB);
-    give_chunk(64 * MIB);
+    assert_int_equal(swap_bytes().resident_bytes, 46 * MIB);
+    give_chunk(16 * MIB);
     assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     uint64_t evicted = swap_bytes().evicted_bytes;
-    assert_true(evicted >= 40 * MIB && evicted <= 64 * MIB);
+    assert_true(evicted >= 10 * MIB && evicted <= 16 * MIB);
     assert_int_equal(card_free(), free_before + evicted);
-    assert_int_equal(swap_bytes().resident_bytes, 180 * MIB - evicted);
+    assert_int_equal(swap_bytes().resident_bytes, 46 * MIB - evicted);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS); /* it may also come back from here */
     for (unsigned i = 0; i < 3; i++)
         check(all[i], sizes[i], i);
-    fill(first, 40 * MIB, 7);
+    fill(first, 10 * MIB, 7);
     assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
-    give_chunk(64 * MIB);
+    give_chunk(16 * MIB);
     assert_int_equal(swap_evict(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_true(swap_bytes().evicted_bytes > evicted);
-    give_chunk(64 * MIB);
+    give_chunk(16 * MIB);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     assert_int_equal(swap_bytes().resident_bytes, 0);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    check(first, 40 * MIB, 7);
-    check(second, 40 * MIB, 1);
-    check(third, 100 * MIB, 2);
+    check(first, 10 * MIB, 7);
+    check(second, 10 * MIB, 1);
+    check(third, 26 * MIB, 2);
     swap_state()->arena.is_given = false;
 }
 
 /* What others need goes back, but for what holds the only copy of something. */
 static void host_memory_goes_back_where_others_need_it(void **state)
 {
-    CUdeviceptr address = take(100 * MIB);
-    fill(address, 100 * MIB, 1);
+    CUdeviceptr address = take(26 * MIB);
+    fill(address, 26 * MIB, 1);
     drop_arena();
     for (unsigned i = 0; i < 4; i++)
-        give_chunk(64 * MIB);
+        give_chunk(16 * MIB);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
     while (swap_give_back_chunk(0))
         continue;
-    assert_int_equal(swap_state()->arena.ready_bytes, 128 * MIB);
+    assert_int_equal(swap_state()->arena.ready_bytes, 32 * MIB);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    assert_true(swap_give_back_chunk(127 * MIB));
-    assert_false(swap_give_back_chunk(64 * MIB));
-    assert_int_equal(swap_state()->arena.ready_bytes, 64 * MIB);
+    assert_true(swap_give_back_chunk(31 * MIB));
+    assert_false(swap_give_back_chunk(16 * MIB));
+    assert_int_equal(swap_state()->arena.ready_bytes, 16 * MIB);
     drop_arena();
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS); /* this arena grows by itself */
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    check(address, 100 * MIB, 1);
+    check(address, 26 * MIB, 1);
 }
 
 static void a_restore_without_room_changes_nothing(void **state)
 {
-    CUdeviceptr first = take(60 * MIB), second = take(60 * MIB), others;
-    fill(first, 60 * MIB, 1);
-    fill(second, 60 * MIB, 2);
+    CUdeviceptr first = take(16 * MIB), second = take(16 * MIB), others;
+    fill(first, 16 * MIB, 1);
+    fill(second, 16 * MIB, 2);
     assert_int_equal(swap_evict(NULL), CUDA_SUCCESS);
-    assert_int_equal(real(cuMemAlloc_v2)(&others, card_free() - 80 * MIB),
+    assert_int_equal(real(cuMemAlloc_v2)(&others, card_free() - 20 * MIB),
                      CUDA_SUCCESS); /* another program's */
     uint64_t left = card_free();
     assert_int_equal(swap_restore(NULL), CUDA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(card_free(), left);
-    assert_int_equal(swap_bytes().evicted_bytes, 120 * MIB);
+    assert_int_equal(swap_bytes().evicted_bytes, 32 * MIB);
     assert_int_equal(real(cuMemFree_v2)(others), CUDA_SUCCESS);
     assert_int_equal(swap_restore(NULL), CUDA_SUCCESS);
-    check(first, 60 * MIB, 1);
-    check(second, 60 * MIB, 2);
+    check(first, 16 * MIB, 1);
+    check(second, 16 * MIB, 2);
 }
 
 /* --- A driver that fails on the way ---------------------------------------------------------------- */
