@@ -239,6 +239,14 @@ static int take_no_value(const struct cli_option *option, struct cli_arguments *
     return 1;
 }
 
+/* Whether `next`, the word behind an option that may lack its value, seems to be meant as that. */
+static bool is_meant_as_value(const struct cli_option *option, const char *next,
+                              const struct cli_arguments *arguments)
+{
+    struct cli_arguments scratch = *arguments;
+    return next && cli_option_may_lack_value(option) && take_value(option, next, &scratch, NULL) == 0;
+}
+
 /* Read the option at `words[0]` and its value. Returns how many words it took. */
 static int parse_option(const struct cli_verb *verb, char **words, struct cli_arguments *arguments,
                         struct error *error)
@@ -255,6 +263,9 @@ static int parse_option(const struct cli_verb *verb, char **words, struct cli_ar
     if (!option->value && equals)
         return error_set(error, EINVAL, NULL, "--%s has the value '%.80s'; expected none", option->name,
                          equals + 1);
+    if (!equals && is_meant_as_value(option, words[1], arguments))
+        return error_set(error, EINVAL, NULL, "--%s takes its value with '=': --%s=%.80s", option->name,
+                         option->name, words[1]);
     if (!equals && !cli_option_takes_word(option))
         return take_no_value(option, arguments);
     const char *value = equals ? equals + 1 : words[1];
@@ -270,10 +281,10 @@ static int check_operands(const struct cli_verb *verb, const struct cli_argument
                           struct error *error)
 {
     if (arguments->operand_count < verb->operands_min)
-        return error_set(error, EINVAL, NULL, "'gpuslice %s' needs a %s; expected gpuslice %s %s", verb->name,
-                         verb->operand_kind == CLI_COMMAND   ? "command"
-                         : verb->operand_kind == CLI_SESSION ? "session"
-                                                             : "operand",
+        return error_set(error, EINVAL, NULL, "'gpuslice %s' needs %s; expected gpuslice %s %s", verb->name,
+                         verb->operand_kind == CLI_COMMAND   ? "a command"
+                         : verb->operand_kind == CLI_SESSION ? "a session"
+                                                             : "an operand",
                          verb->name, verb->operands);
     if (arguments->operand_count == 1 && verb->operands_max == 0 && find_option(verb, "name", 4))
         return error_set(error, EINVAL, NULL, "give the name with --name: gpuslice %s --name %.80s",

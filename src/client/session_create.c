@@ -98,6 +98,49 @@ static uint64_t now_usec(void)
     return monotonic_ns() / 1000;
 }
 
+static const char *ordinal(uint64_t place)
+{
+    uint64_t last = place % 10;
+    return place / 10 % 10 == 1 ? "th" : last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th";
+}
+
+/* The GPU among `gpus` that the session asks for; if it takes any, the one with the most room. */
+static const json_t *find_asked(const json_t *gpus, const json_t *session)
+{
+    const char *uuid = session_text(json_array_get(json_object_get(session, "asked_gpus"), 0), "uuid");
+    const json_t *gpu, *found = NULL;
+    size_t i;
+    json_array_foreach((json_t *)gpus, i, gpu)
+    {
+        if (*uuid && strcmp(uuid, session_text(gpu, "uuid")) == 0)
+            return gpu;
+        if (!found || session_number(gpu, "unreserved_bytes") > session_number(found, "unreserved_bytes"))
+            found = gpu;
+    }
+    return found;
+}
+
+/* "waiting for 8GiB: GPU 0 has 4GiB of 16GiB that is not reserved; 1st in the queue; Ctrl-C gives up". */
+static void tell_of_place(struct client *client, const json_t *session, uint64_t place,
+                          const struct session_progress *progress)
+{
+    json_t *gpus = NULL;
+    const json_t *first = json_array_get(json_object_get(session, "asked_gpus"), 0);
+    uint64_t wanted = session_number(session, "vram_limit_bytes");
+    char asked[UNITS_BYTES_TEXT], left[UNITS_BYTES_TEXT], total[UNITS_BYTES_TEXT], room[160] = "";
+    const json_t *gpu =
+        client_request(client, "GET", "/v1/gpus", NULL, &gpus, NULL) == 0 ? find_asked(gpus, session) : NULL;
+    if (gpu)
+        snprintf(room, sizeof(room), ": GPU %llu has %s of %s that no session has reserved",
+                 (unsigned long long)session_number(gpu, "index"),
+                 units_format_bytes(session_number(gpu, "unreserved_bytes"), left),
+                 units_format_bytes(session_number(gpu, "total_bytes"), total));
+    json_decref(gpus);
+    tell(progress, "waiting for %s%s; %llu%s in the queue; Ctrl-C gives up",
+         units_format_bytes(wanted ? wanted : session_number(first, "limit_bytes"), asked), room,
+         (unsigned long long)place, ordinal(place));
+}
+
 /* Ask about a queued session until it is active, for at most `patience_usec`; after that release it. */
 static int wait_in_line(struct client *client, uint64_t patience_usec,
                         const struct session_progress *progress, json_t **session, struct error *error)
@@ -109,8 +152,7 @@ static int wait_in_line(struct client *client, uint64_t patience_usec,
     while (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0) {
         uint64_t place = session_number(*session, "queue_position"), waited = now_usec() - start;
         if (place != told)
-            tell(progress, "session %s waits for room, at place %llu in the queue", id,
-                 (unsigned long long)place);
+            tell_of_place(client, *session, place, progress);
         told = place;
         if (waited >= patience_usec) {
             client_request_session(client, "DELETE", id, "", NULL, NULL, NULL);

@@ -347,3 +347,20 @@ def test_run_names_programs_that_came_to_the_gpu_outside_of_the_session_meanwhil
     _, said = command.communicate(timeout=30)
     assert f"puppet (pid {outside.process.pid}) was started meanwhile and holds 8MiB of GPU 0 outside" in said
     assert f"pid {before.process.pid})" not in said and command.returncode == 0
+
+
+def test_a_name_that_begins_as_another_sessions_id_is_refused(daemon):
+    session = daemon.cli("create").stdout.strip()
+    for name in (session, session[:4]):
+        assert f"the ID of session {session} begins with '{name}'" in refused(daemon, "create", "--name", name)
+    daemon.cli("create", "--name", session[:3])
+
+
+def test_release_all_says_what_it_leaves_alone(make_daemon):
+    daemon = make_daemon()
+    daemon.config.mkdir(parents=True, exist_ok=True)
+    (daemon.config / "sessions.conf").write_text("[kept]\nmemory = 8MiB\n")
+    daemon.start()
+    daemon.cli("create", "--name", "mine")
+    assert "1 session is left alone" in daemon.cli("release", "--all").stderr
+    assert [session["name"] for session in sessions(daemon)] == ["kept"]

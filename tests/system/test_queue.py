@@ -49,7 +49,8 @@ def test_a_waiting_program_runs_when_there_is_room(full, reap):
     full.cli("release", "big")
     out, err = program.communicate(timeout=20)
     assert (program.returncode, out.strip()) == (0, session["session_id"])
-    assert err == f"gpuslice: session {session['session_id']} waits for room, at place 1 in the queue\n"
+    assert err == ("gpuslice: waiting for 1MiB: GPU 0 has 0B of 1GiB that no session has reserved; 1st in the queue; "
+                   "Ctrl-C gives up\n")
 
 
 def test_list_and_show_show_waiting_sessions(full, reap):

@@ -1,5 +1,6 @@
 /* gpuslice config: each setting and where it comes from, and whether the files are valid. */
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -106,15 +107,20 @@ static void print_values(const json_t *values)
     table_free(&table);
 }
 
+static void print_owner(struct table_cell *cell, const json_t *session)
+{
+    const struct passwd *user = getpwuid((uid_t)session_number(session, "owner_uid"));
+    if (user)
+        table_cell_print(cell, TABLE_PLAIN, "%s", user->pw_name);
+    else
+        table_cell_print(cell, TABLE_PLAIN, "%llu", (unsigned long long)session_number(session, "owner_uid"));
+}
+
 static void print_sessions(const json_t *sessions)
 {
     enum { NAME, OWNER, DECLARED, STATE };
     static const struct table_column columns[] = {
-        [NAME] = {"SESSION"},
-        [OWNER] = {"OWNER", .right = true},
-        [DECLARED] = {"FROM"},
-        [STATE] = {"STATE"},
-        {NULL},
+        [NAME] = {"SESSION"}, [OWNER] = {"OWNER"}, [DECLARED] = {"FROM"}, [STATE] = {"STATE"}, {NULL},
     };
     struct table table = {.columns = columns};
     const json_t *session;
@@ -126,8 +132,7 @@ static void print_sessions(const json_t *sessions)
         struct table_cell *row = table_add_row(&table);
         const char *problem = session_text(session, "problem");
         table_cell_print(&row[NAME], TABLE_PLAIN, "%s", session_text(session, "name"));
-        table_cell_print(&row[OWNER], TABLE_PLAIN, "%llu",
-                         (unsigned long long)session_number(session, "owner_uid"));
+        print_owner(&row[OWNER], session);
         table_cell_print(&row[DECLARED], TABLE_PLAIN, "%s", session_text(session, "source"));
         table_cell_print(&row[STATE], *problem ? TABLE_RED : TABLE_PLAIN, "%s",
                          *problem ? "not made" : session_text(session, "state"));

@@ -33,7 +33,19 @@ static void print_wrapped(const char *text, size_t at, size_t indent)
     putchar('\n');
 }
 
-static void print_option(const struct cli_option *option)
+/* What an option does. One that changes a session has no default: without it, the property stays. */
+static void print_help(const struct cli_verb *verb, const struct cli_option *option)
+{
+    static const char without[] = "; without it, ";
+    const char *standard = strstr(option->help, without);
+    char text[1024];
+    snprintf(text, sizeof(text), "%.*s; without it, unchanged",
+             (int)(standard ? standard - option->help : (ptrdiff_t)strlen(option->help)), option->help);
+    print_wrapped(verb == &verb_set && option->kind == CLI_PROPERTY ? text : option->help, OPTION_COLUMN,
+                  OPTION_COLUMN);
+}
+
+static void print_option(const struct cli_verb *verb, const struct cli_option *option)
 {
     char left[64];
     char letter[8] = "";
@@ -45,7 +57,7 @@ static void print_option(const struct cli_option *option)
         printf("%-*s", OPTION_COLUMN, left);
     else
         printf("%s\n%*s", left, OPTION_COLUMN, "");
-    print_wrapped(option->help, OPTION_COLUMN, OPTION_COLUMN);
+    print_help(verb, option);
 }
 
 static void print_columns(const char *const *titles)
@@ -77,7 +89,7 @@ void help_print_verb(const struct cli_verb *verb)
     puts("\nOptions:");
     for (const struct cli_option *option = cli_next_option(verb, NULL); option;
          option = cli_next_option(verb, option))
-        print_option(option);
+        print_option(verb, option);
 }
 
 void help_print_overview(void)

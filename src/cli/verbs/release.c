@@ -1,5 +1,6 @@
 /* gpuslice release: end sessions. */
 #include <errno.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "cli/options.h"
@@ -43,17 +44,24 @@ static enum cli_status release_all(struct client *client, const struct cli_argum
     enum cli_status status = CLI_DONE;
     struct error error;
     json_t *sessions = NULL, *session;
-    size_t i;
+    size_t i, others = 0;
     if (client_request(client, "GET", "/v1/sessions", NULL, &sessions, &error) < 0)
         return cli_report(&error);
     json_array_foreach(sessions, i, session)
     {
         bool is_ours = session_number(session, "owner_uid") == geteuid() &&
                        !json_is_true(json_object_get(session, "declared"));
+        others += !is_ours;
         if (is_ours &&
             release_one(client, arguments, session_text(session, "session_id"), &status) == -ENOTCONN)
             break;
     }
+    if (others)
+        fprintf(stderr,
+                "gpuslice: %zu session%s left alone: --all is about your own that sessions.conf does not "
+                "declare; "
+                "release others by name\n",
+                others, others == 1 ? " is" : "s are");
     json_decref(sessions);
     return status;
 }

@@ -46,7 +46,7 @@ static void report_long_callback(struct daemon *daemon, uint64_t held, const str
                 "kernel; %ld page faults)",
                 held_ms, computed_ms, (double)(after->kernel_usec - before->kernel_usec) / 1000,
                 after->faults - before->faults);
-    if (held < EVENT_USEC)
+    if (held < EVENT_USEC || !daemon->options.system) /* it is noise to the user of a daemon of his own */
         return;
     change_publish(daemon, &(struct change){CHANGE_LOOP_HELD, .seconds = (double)held / 1e6},
                    "a callback held the daemon's loop for %.1f ms, and computed for %.1f ms of them", held_ms,

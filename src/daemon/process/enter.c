@@ -144,7 +144,10 @@ static int check_state(struct entry *entry, struct session *session)
         return refuse(entry, no_session(entry), "session %s waits in the queue; try again when it is active",
                       session->id);
     if (session->state == SESSION_EXPIRED && !is_attached)
-        return refuse(entry, no_session(entry), "session %s has expired; create another", session->id);
+        return refuse(
+            entry, no_session(entry),
+            "session %s has expired (--ttl %llus): its programs get no more GPU memory; create another",
+            session->name, (unsigned long long)session->properties.ttl_seconds);
     if (session_ledger_is_broken(session))
         return refuse(entry, WIRE_REFUSED_BROKEN,
                       "a process damaged the ledger of session %s; release it and create another",

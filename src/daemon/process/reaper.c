@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/units.h"
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
@@ -25,6 +26,8 @@
 /* See may_be_starting(). */
 #define UNMAPPED_GRACE_USEC UINT64_C(5000000)
 #define STOP_SECONDS 1
+#define END_TEXT 160
+#define END_UNSEEN "ended while no daemon ran"
 
 /* The counts of a slot end with it: add them to those of /metrics, which must go on. */
 static void keep_counts(const struct process *process)
@@ -41,14 +44,31 @@ static void keep_counts(const struct process *process)
     }
 }
 
+/* "busy (4711) ended and gave 512MiB back", where it had some; its slot alone does not know its program. */
+static const char *describe_end(const struct process *process, pid_t pid, const char *how, uint64_t bytes,
+                                char text[static END_TEXT])
+{
+    char who[48], back[UNITS_BYTES_TEXT];
+    if (process && *process->command)
+        snprintf(who, sizeof(who), "%s (%d)", process->command, (int)pid);
+    else
+        snprintf(who, sizeof(who), "process %d", (int)pid);
+    if (bytes)
+        snprintf(text, END_TEXT, "%s %s and gave %s back", who, how, units_format_bytes(bytes, back));
+    else
+        snprintf(text, END_TEXT, "%s %s", who, how);
+    return text;
+}
+
 /* `process` is NULL if only the process's slot tells of it. */
 static void tell_of_end(struct session *session, struct process *process, pid_t pid, const char *how,
                         uint64_t bytes)
 {
+    char text[END_TEXT];
     change_publish(session->daemon,
                    &(struct change){CHANGE_PROCESS_ENDED, .session = session, .process = process, .pid = pid,
                                     .command = process ? process->command : NULL, .bytes = bytes},
-                   "process %d %s; %llu bytes are back", (int)pid, how, (unsigned long long)bytes);
+                   "%s", describe_end(process, pid, how, bytes, text));
 }
 
 static uint64_t clear_slot(struct session *session, uint32_t slot)
@@ -72,8 +92,8 @@ static void remove_process(struct process *process, const char *why)
     struct session *session = process->session;
     uint64_t bytes = clear_slot(session, process->slot);
     session_ledger_is_broken(session);
-    log_info("session %s: process %d (%s) %s; %llu bytes are back", session->id, (int)process->pid,
-             process->command, why, (unsigned long long)bytes);
+    char text[END_TEXT];
+    log_info("session %s: %s", session->id, describe_end(process, process->pid, why, bytes, text));
     tell_of_end(session, process, process->pid, why, bytes);
     keep_counts(process); /* those in the slot stay until another process has it */
     process_forget(process);
@@ -89,7 +109,7 @@ static int on_death(sd_event_source *source, int fd, uint32_t events, void *user
                    &(struct change){CHANGE_PROCESS_DIED, .session = process->session, .process = process},
                    "process %d died", (int)process->pid);
     driver_line_died(process->session, process->slot, process->pid, process->start_ticks);
-    remove_process(process, "died");
+    remove_process(process, "ended");
     return 0;
 }
 
@@ -188,9 +208,9 @@ int reaper_restore(struct session *session, const struct recorded_process *recor
             return result;
         driver_line_died(session, slot, owner.pid, owner.start_ticks);
         uint64_t bytes = clear_slot(session, slot);
-        log_info("session %s: process %d died while no daemon ran; %llu bytes are back", session->id,
-                 (int)owner.pid, (unsigned long long)bytes);
-        tell_of_end(session, NULL, owner.pid, "died while no daemon ran", bytes);
+        char text[END_TEXT];
+        log_info("session %s: %s", session->id, describe_end(NULL, owner.pid, END_UNSEEN, bytes, text));
+        tell_of_end(session, NULL, owner.pid, END_UNSEEN, bytes);
     }
     /* A process that has exec'd does not map the ledger, and neither does one that a false slot named: free their
      * slots. */

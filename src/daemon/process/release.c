@@ -110,12 +110,12 @@ void release_end_processes(struct session *session, const char *why)
                   error.message);
         return;
     }
-    const char *plural = session->process_count == 1 ? "" : "es";
-    log_info("session %s '%s': %s, and its %u process%s get SIGTERM", session->id, session->name, why,
-             session->process_count, plural);
+    const char *get = session->process_count == 1 ? " gets" : "es get";
+    log_info("session %s '%s': %s, and its %u process%s SIGTERM", session->id, session->name, why,
+             session->process_count, get);
     change_publish(session->daemon, &(struct change){CHANGE_SESSION_ENDING, .session = session},
-                   "%s: its %u process%s get SIGTERM, and after %u s SIGKILL", why, session->process_count,
-                   plural, (unsigned)(PATIENCE_USEC / 1000000));
+                   "%s: its %u process%s SIGTERM, and after %u s SIGKILL", why, session->process_count, get,
+                   (unsigned)(PATIENCE_USEC / 1000000));
     signal_all(session, SIGTERM);
 }
 

@@ -451,7 +451,8 @@ int moves_checkpoint_resume(struct session *session, struct error *error)
         return order(session, false, error);
     return session->is_checkpointing
                ? 0
-               : refuse(session, error, "it is on the card, because nobody has suspended it");
+               : error_set(error, EBUSY, "ERR_NOT_MOVABLE", "session %s is not suspended: nothing to resume",
+                           session->name);
 }
 
 int moves_go_on(struct daemon *daemon, struct error *error)

@@ -8,6 +8,9 @@
 #include "daemon/loop/peer.h"
 #include "daemon/session/session.h"
 
+/* A name that is the beginning of an ID, by so many letters at least, was hardly given by chance. */
+#define ID_BEGINNING 4
+
 bool session_is_visible(const struct session *session, uid_t uid)
 {
     return uid == 0 || (uid == session->owner && uid != UID_OVERFLOW);
@@ -98,6 +101,13 @@ int session_check_name(const struct daemon *daemon, uid_t owner, bool is_managed
                          "'%.80s' is not a session's name; expected 1 to 63 of A-Z a-z 0-9 . _ -, but not a "
                          "- at the start",
                          name);
+    for (const struct session *session = daemon->sessions; session; session = session->next)
+        if (session != self && session_is_visible(session, owner) && strlen(name) >= ID_BEGINNING &&
+            strncmp(session->id, name, strlen(name)) == 0)
+            return error_set(
+                error, EEXIST, "ERR_NAME_TAKEN",
+                "the ID of session %s begins with '%s'; choose another name, as both find a session",
+                session->id, name);
     for (const struct session *session = daemon->sessions; session; session = session->next)
         if (session != self && session->owner == owner && session->is_managed == is_managed &&
             strcmp(session->name, name) == 0)

@@ -18,8 +18,8 @@ int session_find(const struct daemon *daemon, uid_t uid, const char *text, struc
                  struct error *error);
 bool session_is_visible(const struct session *session, uid_t uid);
 
-/* Whether `owner` may call a session `name`: it must have a name's form, and be unique among the owner's sessions
- * (`self` may keep its own). Those that are managed have names of their own, which no owner can
+/* Whether `owner` may call a session `name`: it must have a name's form, be unique among the owner's sessions
+ * (`self` may keep its own), and not be the beginning of an ID that the owner can see. Those that are managed have names of their own, which no owner can
  * take. ERR_BAD_REQUEST, ERR_NAME_TAKEN. */
 int session_check_name(const struct daemon *daemon, uid_t owner, bool is_managed, const char *name,
                        const struct session *self, struct error *error);

@@ -153,6 +153,11 @@ static void wrong_words_are_refused(void **state)
          {"--session", "x", "--compute", "25%", "true"},
          "--session names a session that exists, and --compute is for a new one; give one of the two; "
          "'gpuslice set' changes a session that exists"},
+        {&verb_run, {"--wait", "5m", "true"}, "--wait takes its value with '=': --wait=5m"},
+        {&verb_create, {"--wait", "5m"}, "--wait takes its value with '=': --wait=5m"},
+        {&verb_run,
+         {"--oversubscribe", "managed", "true"},
+         "--oversubscribe takes its value with '=': --oversubscribe=managed"},
         {&verb_list, {"-simulated"}, "'gpuslice list' has no option '-simulated'; did you mean --simulated?"},
         {&verb_list, {"--jso"}, "'gpuslice list' has no option '--jso'; did you mean --json?"},
         {&verb_run, {"--mem=4GiB", "true"}, "'gpuslice run' has no option '--mem'; did you mean --memory?"},
