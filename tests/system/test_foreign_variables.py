@@ -49,6 +49,15 @@ def test_an_invalid_limit_gives_no_memory(gpu, start):
     assert "'lots'" in puppet.end()
 
 
+@pytest.mark.parametrize("name", ["GPU_MEMORY_LIMIT", "TF_GPU_MEMORY_LIMIT", "TF_CUDA_MEMORY_LIMIT"])
+def test_a_limit_that_is_not_read_is_said_not_to_count(gpu, start, name):
+    puppet = start(preloaded(gpu, **{name: "32"}))
+    puppet.get("alloc", 64 * MIB)
+    assert puppet.end().count(f"{name} is set, but does not limit this program") == 1
+    limited = start(preloaded(gpu, **{name: "32", "GPUSLICE_MEMORY_LIMIT": LIMIT}))
+    assert holds(limited, LIMIT) and name not in limited.end()
+
+
 def test_hamis_share(assert_gets):
     assert_gets(25, "500", CUDA_DEVICE_SM_LIMIT="25")
 

@@ -52,6 +52,15 @@ static bool is(const char *name, const char *value)
     return text && strcmp(text, value) == 0;
 }
 
+const char *foreign_unread_limit(void)
+{
+    static const char *const names[] = {"GPU_MEMORY_LIMIT", "TF_GPU_MEMORY_LIMIT", "TF_CUDA_MEMORY_LIMIT"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (value_of(names[i], -1))
+            return names[i];
+    return NULL;
+}
+
 bool foreign_limits_are_off(void)
 {
     return is("DISABLE_GPU_LIMITER", "true") || is("ENABLE_CUDA_HOOKS", "false");

@@ -12,6 +12,10 @@
  * it. False when `text` is too short, or a value has characters that no limit has. */
 bool foreign_hami_limits(const char *name, const char *no_limit, char *text, size_t bytes);
 
+/* A variable that limits memory elsewhere and does not here, and is set: KAI's GPU_MEMORY_LIMIT, TensorFusion's
+ * TF_GPU_MEMORY_LIMIT and TF_CUDA_MEMORY_LIMIT. NULL: none is. They are not read, as no page of theirs says their unit. */
+const char *foreign_unread_limit(void);
+
 /* vgpu.rs's DISABLE_GPU_LIMITER and ENABLE_CUDA_HOOKS: the process runs without limits. */
 bool foreign_limits_are_off(void);
 /* nvshare's NVSHARE_ENABLE_SINGLE_OVERSUB: one process may have more managed memory than the card has. */

@@ -133,6 +133,17 @@ static void say_refused(struct private_area *area, const struct error *error)
         report_once(&area->said_refused, "%s. All GPU memory is refused to this process", error->message);
 }
 
+/* The process is in no session and has no limit that we read. */
+static void say_unlimited(void)
+{
+    const char *name = foreign_unread_limit();
+    if (name && !foreign_limits_are_off())
+        report_line(
+            "%s is set, but does not limit this program; GPUSLICE_MEMORY_LIMIT does, and 'gpuslice run "
+            "--memory SIZE'",
+            name);
+}
+
 /* Charges a new slot for what the process holds; the room that charges (memory/) registers it. */
 static _Atomic(void (*)(struct ledger_slot *)) move_charges;
 
@@ -221,6 +232,7 @@ static enum session_mode attach(struct private_area *area, const struct attachme
         result = error_set_errno(&error, errno, "no memory");
     if (result == -ENOENT && settings_ask) {
         atomic_store_explicit(&session_outside, true, memory_order_relaxed);
+        say_unlimited();
         return SESSION_OUTSIDE;
     }
     if (result < 0) {
