@@ -1,6 +1,7 @@
 #include "client/cdi.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "client/container.h"
 #include "client/session_fields.h"
 
 /* Every reader of CDI takes 0.5: podman 4.1, containerd 1.7, docker 25. */
@@ -60,6 +62,70 @@ int cdi_write(const char *folder, const char *name, const json_t *specification,
         return error_set_errno(error, reason, "cannot write %s", path);
     }
     return 0;
+}
+
+/* --- What is in the way ---------------------------------------------------------------------------- */
+
+static bool has_device(const json_t *specification, const char *name)
+{
+    const json_t *device;
+    size_t i;
+    json_array_foreach(json_object_get(specification, "devices"), i, device)
+    {
+        if (strcmp(session_text(device, "name"), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool shares_a_name(const json_t *one, const json_t *other)
+{
+    const json_t *device;
+    size_t i;
+    json_array_foreach(json_object_get(one, "devices"), i, device)
+    {
+        if (has_device(other, session_text(device, "name")))
+            return true;
+    }
+    return false;
+}
+
+/* The folder of the session's own socket goes with the session. */
+static bool has_ended(const json_t *specification)
+{
+    const json_t *device = json_array_get(json_object_get(specification, "devices"), 0), *mount;
+    const json_t *mounts = json_object_get(json_object_get(device, "containerEdits"), "mounts");
+    size_t i;
+    json_array_foreach(mounts, i, mount)
+    {
+        if (strcmp(session_text(mount, "containerPath"), CONTAINER_SOCKET_FOLDER) == 0)
+            return access(session_text(mount, "hostPath"), F_OK) < 0 && errno == ENOENT;
+    }
+    return false;
+}
+
+static bool is_file_of_session(const char *file)
+{
+    size_t length = strlen(file), begin = strlen(CDI_SESSION_FILE), end = strlen(".json");
+    return length > begin + end && strncmp(file, CDI_SESSION_FILE, begin) == 0 &&
+           strcmp(file + length - end, ".json") == 0;
+}
+
+void cdi_sweep(const char *folder, const char *name, const json_t *specification)
+{
+    char path[PATH_MAX], own[NAME_MAX + 1] = "";
+    cleanup_dir DIR *files = opendir(folder);
+    if (name)
+        snprintf(own, sizeof(own), "%s.json", name);
+    for (const struct dirent *file; files && (file = readdir(files));) {
+        if (!is_file_of_session(file->d_name) || strcmp(file->d_name, own) == 0 ||
+            snprintf(path, sizeof(path), "%s/%s", folder, file->d_name) >= (int)sizeof(path))
+            continue;
+        json_t *found = json_load_file(path, 0, NULL);
+        if (found && (has_ended(found) || shares_a_name(found, specification)))
+            unlink(path);
+        json_decref(found);
+    }
 }
 
 int cdi_remove(const char *folder, const char *name, struct error *error)

@@ -421,6 +421,23 @@ def test_a_specification_is_printed_for_each_session(daemon):
     assert [device["name"] for device in devices] == [odd["session_id"]], "CDI knows no such name"
 
 
+def test_a_name_is_in_one_file_and_files_of_sessions_that_ended_go(daemon, tmp_path):
+    folder = tmp_path / "cdi"
+    daemon.cli("create", "--name", "gone", "--memory", "1MiB")
+    daemon.cli("create", "--name", "train", "--memory", "1MiB")
+    assert f"made the folder {folder}" in daemon.cli("cdi", "--to", folder, "gone").stderr
+    assert daemon.cli("cdi", "--to", folder, "train").stderr == ""
+    first = daemon.session("train")["session_id"]
+    daemon.cli("set", "train", "--name", "earlier")
+    daemon.cli("create", "--name", "train", "--memory", "1MiB")
+    daemon.cli("release", "gone")
+    (folder / "gpuslice-slice-quarter.json").write_text('{"devices": [{"name": "train"}]}')
+    daemon.cli("cdi", "--to", folder, "train")
+    second = daemon.session("train")["session_id"]
+    assert first != second
+    assert {file.name for file in folder.iterdir()} == {f"gpuslice-session-{second}.json", "gpuslice-slice-quarter.json"}
+
+
 def test_a_folder_that_cannot_be_written_is_said(daemon, tmp_path):
     daemon.cli("create", "--name", "s")
     (tmp_path / "file").write_text("")

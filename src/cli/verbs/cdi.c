@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/options.h"
 #include "cli/session_cells.h"
@@ -67,8 +68,11 @@ static int write_one(const struct cli_arguments *arguments, const char *id, cons
         cells_print_json(specification);
         return 0;
     }
-    snprintf(name, sizeof(name), "gpuslice-session-%s", id);
-    return cdi_write(arguments->folder, name, specification, error);
+    snprintf(name, sizeof(name), CDI_SESSION_FILE "%s", id);
+    int result = cdi_write(arguments->folder, name, specification, error);
+    if (result == 0)
+        cdi_sweep(arguments->folder, name, specification);
+    return result;
 }
 
 static bool describes_slice(const struct session_wish *wish)
@@ -107,12 +111,16 @@ static enum cli_status run_cdi(const struct cli_arguments *arguments)
 {
     struct client client;
     struct error error;
+    bool had_folder = !arguments->folder || access(arguments->folder, F_OK) == 0;
     int result = client_open(&client, arguments->simulated, &error);
     if (result == 0)
         result = arguments->hook    ? slice_hook_run(&client, stdin, &error)
                  : arguments->slice ? slice_device_write(&client, arguments, &error)
                                     : write_sessions(&client, arguments, &error);
     client_close(&client);
+    if (result == 0 && !had_folder)
+        fprintf(stderr, "gpuslice: made the folder %s; podman and docker look in /etc/cdi and /run/cdi\n",
+                arguments->folder);
     return result < 0 ? cli_report(&error) : cli_finish_output();
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/options.h"
 #include "cli/verbs.h"
+#include "client/cdi.h"
 #include "client/client.h"
 #include "client/session_fields.h"
 
@@ -80,6 +81,8 @@ static enum cli_status run_release(const struct cli_arguments *arguments)
     for (unsigned i = 0; i < arguments->operand_count && result != -ENOTCONN; i++)
         result = release_one(&client, arguments, arguments->operands[i], &status);
     client_close(&client);
+    cdi_sweep("/etc/cdi", NULL, NULL); /* devices of what has ended would only fail */
+    cdi_sweep("/run/cdi", NULL, NULL);
     return status;
 }
 
