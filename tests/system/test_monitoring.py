@@ -11,6 +11,7 @@ from conftest import MIB, wait_for
 from test_bad_input import fill
 from test_config import write
 from test_events import kept
+from test_quota import in_session, start  # noqa: F401 - a fixture
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROMETHEUS = SOURCE / "packaging" / "prometheus"
@@ -134,3 +135,34 @@ def test_a_full_disk_loses_samples_and_nothing_else(daemon, small_disk):  # noqa
     (message,) = unwritten(daemon)
     assert "No space left" in message
     assert [line for line in whole_lines(path) if not INFLUX.match(line)] == []
+
+
+def test_sessions_without_a_name_make_no_new_series_for_each_run(daemon):
+    def labels():
+        return sorted(re.findall(r'gpuslice_session_limit_bytes\{session="([^"]+)"', daemon.request("GET", "/metrics")[1]))
+
+    first = daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})[1]["session_id"]
+    daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})
+    assert labels() == ["unnamed:1", "unnamed:2"]
+    daemon.cli("release", first)
+    daemon.request("POST", "/v1/sessions", {"memory_bytes": MIB})
+    assert labels() == ["unnamed:1", "unnamed:2"]
+    daemon.kill()
+    daemon.start()
+    assert labels() == ["unnamed:1", "unnamed:2"]
+
+
+def test_what_an_administrator_has_to_mend_is_counted(daemon, start):  # noqa: F811
+    def value(name):
+        return float(re.search(rf"^{name} (.*)$", daemon.request("GET", "/metrics")[1], re.M)[1])
+
+    session = daemon.request("POST", "/v1/sessions", {"memory_bytes": 32 * MIB})[1]
+    for bytes_asked, deaths in ((MIB, 0), (64 * MIB, 1)):
+        puppet = start(in_session(daemon, session))
+        puppet.do("alloc", bytes_asked)
+        puppet.end()
+        wait_for(lambda: value("gpuslice_process_deaths_total") == deaths + 1, "its end to be seen")
+        assert value("gpuslice_refused_deaths_total") == deaths
+    assert value("gpuslice_config_refused") == 0 and value("gpuslice_host_memory_limit_bytes") > 0
+    daemon.configure("no-such-key = 1")
+    wait_for(lambda: value("gpuslice_config_refused") == 1, "the mistake to be counted")

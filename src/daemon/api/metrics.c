@@ -169,7 +169,10 @@ static void add_session(struct sample_line *line, struct subject *subject)
     const struct session *session = subject->session;
     const int gpu = session->gpus[subject->policy_gpu].gpu;
     char uuid[GPU_UUID_TEXT];
-    add_label(line, "session", "%s", session->name);
+    if (strcmp(session->name, session->id) == 0 && session->unnamed)
+        add_label(line, "session", "unnamed:%u", session->unnamed); /* no new series for each run */
+    else
+        add_label(line, "session", "%s", session->name);
     add_label(line, "owner", "%u", (unsigned)session->owner);
     if (subject->daemon->config.daemon.metrics_debug)
         add_label(line, "session_id", "%s", session->id);

@@ -74,6 +74,7 @@ static void on_added(struct worker_job *job)
     } else if (!failed && file->has_failed) {
         log_info("adding metrics to %s again", batch->path);
     }
+    file->daemon->failed_writes += failed;
     file->has_failed = failed;
     file->batch = NULL;
     free_batch(batch);

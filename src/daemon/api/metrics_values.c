@@ -6,6 +6,7 @@
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/residency/arena.h"
 #include "daemon/residency/moves.h"
 #include "daemon/schedule/schedule.h"
 #include "daemon/schedule/standing.h"
@@ -43,6 +44,40 @@ static uint64_t refused_attaches(const struct subject *subject)
 static uint64_t deaths(const struct subject *subject)
 {
     return subject->daemon->deaths;
+}
+
+static uint64_t refused_deaths(const struct subject *subject)
+{
+    return subject->daemon->refused_deaths;
+}
+
+static uint64_t failed_writes(const struct subject *subject)
+{
+    return subject->daemon->failed_writes;
+}
+
+static uint64_t queue_oldest_wait(const struct subject *subject)
+{
+    int64_t now = time(NULL), oldest = now;
+    for (const struct session *session = subject->daemon->sessions; session; session = session->next)
+        if (session->state == SESSION_QUEUED && session->created_at < oldest)
+            oldest = session->created_at;
+    return (uint64_t)(now - oldest);
+}
+
+static uint64_t host_memory_bytes(const struct subject *subject)
+{
+    return moves_host_memory_bytes(subject->daemon);
+}
+
+static uint64_t host_memory_limit(const struct subject *subject)
+{
+    return arena_bound_bytes(subject->daemon);
+}
+
+static uint64_t config_refused(const struct subject *subject)
+{
+    return subject->daemon->is_config_refused || subject->daemon->are_sessions_refused;
 }
 
 static uint64_t broken_ledgers(const struct subject *subject)

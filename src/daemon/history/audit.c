@@ -191,6 +191,7 @@ static void on_written(struct worker_job *job)
     const bool failed = batch->error.status != 0;
     if (failed && !audit->has_failed)
         log_error("cannot write the audit file: %s", batch->error.message);
+    audit->daemon->failed_writes += failed;
     audit->has_failed = failed;
     audit->is_writing = false;
     free_batch(batch);

@@ -40,6 +40,7 @@ static void tell_failure(struct past *past, const struct past_job *job)
 {
     bool had_failed = past->has_failed;
     past->has_failed = job->error.status != 0;
+    job->daemon->failed_writes += past->has_failed;
     if (had_failed || !past->has_failed)
         return;
     log_error("a part of the history is lost: %s", job->error.message);

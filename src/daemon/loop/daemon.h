@@ -71,11 +71,15 @@ struct gpu_counters {
 #define DAEMON_ID_CHAINS 4096u
 /* Hash chains of attached processes by pid. */
 #define DAEMON_PID_CHAINS 4096u
+/* As many sessions without a name have a number of their own, in words of 64 bits. */
+#define DAEMON_UNNAMED_WORDS 160u
 
 struct daemon {
     struct daemon_options options;
     struct paths paths;
     struct config config; /* in force; settings.h */
+    bool is_config_refused,
+        are_sessions_refused; /* gpuslice.conf, sessions.conf: an older version is in force */
     struct settings *settings;
     struct declared *declared;
     sd_event *loop;
@@ -90,8 +94,10 @@ struct daemon {
     LIST_HEAD(, process) processes_by_pid[DAEMON_PID_CHAINS];
     unsigned session_count;
     uint64_t sessions_seen; /* how many this daemon has had */
-    uint64_t busy_usec;     /* when a session was last removed; at first, when the daemon started */
-    uint64_t epoch;         /* counts daemons in this state folder */
+    uint64_t
+        unnamed[DAEMON_UNNAMED_WORDS]; /* the numbers that sessions without a name have; bit 0 is number 1 */
+    uint64_t busy_usec; /* when a session was last removed; at first, when the daemon started */
+    uint64_t epoch;     /* counts daemons in this state folder */
     enum daemon_end last_end;
 
     struct store *store;
@@ -134,6 +140,8 @@ struct daemon {
 
     struct gpu_counters counters[LEDGER_GPUS];
     uint64_t attaches, refused_attaches, deaths;
+    uint64_t refused_deaths; /* of these, after a request for memory was refused */
+    uint64_t failed_writes;  /* of the state file, the history, the audit file and metrics-file */
     uint64_t broken_ledgers;
     uint64_t long_holds, longest_hold_usec, hold_told_usec; /* how long callbacks held the loop (watch.h) */
     int64_t started_at;

@@ -101,10 +101,19 @@ static void remove_process(struct process *process, const char *why)
     session_end_when_over(session);
 }
 
+static bool was_refused_memory(const struct process *process)
+{
+    for (unsigned i = 0; i < process->session->gpu_count; i++)
+        if (process_counts(process, i).refused)
+            return true;
+    return false;
+}
+
 static int on_death(sd_event_source *source, int fd, uint32_t events, void *userdata)
 {
     struct process *process = userdata;
     process->session->daemon->deaths++;
+    process->session->daemon->refused_deaths += was_refused_memory(process);
     change_publish(process->session->daemon,
                    &(struct change){CHANGE_PROCESS_DIED, .session = process->session, .process = process},
                    "process %d died", (int)process->pid);

@@ -50,6 +50,9 @@ void moves_fit(struct moves_memory *memory, uint64_t used_bytes);
  * memory of ours. */
 uint64_t moves_host_memory_most(const struct session *session);
 
+/* The host memory that all sessions have together. */
+uint64_t moves_host_memory_bytes(const struct daemon *daemon);
+
 /* How a session stands, for answers and metrics. */
 struct moves_standing {
     enum move_state state;

@@ -254,6 +254,11 @@ static int check_ceiling(const struct session *session, uint64_t bytes, uint64_t
         others_are_away(session, &session->owner) ? "; resume or release a session that is suspended" : "");
 }
 
+uint64_t moves_host_memory_bytes(const struct daemon *daemon)
+{
+    return moves_all_arena_bytes(daemon->moves);
+}
+
 uint64_t moves_host_memory_most(const struct session *session)
 {
     const struct daemon *daemon = session->daemon;

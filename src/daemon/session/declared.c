@@ -236,6 +236,7 @@ static void declared_apply(struct daemon *daemon)
         config_sessions_free(&next);
         result = error_set_errno(&error, ENOMEM, "cannot read %s", next.path);
     }
+    daemon->are_sessions_refused = result < 0;
     if (result < 0) {
         log_error("the declared sessions did not change: %s", error.message);
         snprintf(declared->problem, sizeof(declared->problem), "%s", error.message);

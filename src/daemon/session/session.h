@@ -71,7 +71,8 @@ struct session_refusal {
 struct session {
     struct session *next, *previous;
     LIST_ENTRY(session) chained; /* in daemon.sessions_by_id */
-    uint64_t number;             /* counts this daemon's sessions, from 1: rises along the list */
+    unsigned unnamed; /* if it has no name: the least number that no other such session has; 0: none */
+    uint64_t number;  /* counts this daemon's sessions, from 1: rises along the list */
     struct daemon *daemon;
     char id[SESSION_ID_TEXT];
     char name[SESSION_NAME_TEXT];

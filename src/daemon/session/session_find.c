@@ -117,6 +117,25 @@ int session_check_name(const struct daemon *daemon, uid_t owner, bool is_managed
     return 0;
 }
 
+/* The least number that no other session has; 0 with more sessions than numbers. */
+static unsigned take_number(struct daemon *daemon)
+{
+    for (unsigned word = 0; word < DAEMON_UNNAMED_WORDS; word++) {
+        if (daemon->unnamed[word] == UINT64_MAX)
+            continue;
+        unsigned bit = (unsigned)__builtin_ctzll(~daemon->unnamed[word]);
+        daemon->unnamed[word] |= UINT64_C(1) << bit;
+        return word * 64 + bit + 1;
+    }
+    return 0;
+}
+
+static void return_number(struct daemon *daemon, unsigned number)
+{
+    if (number)
+        daemon->unnamed[(number - 1) / 64] &= ~(UINT64_C(1) << (number - 1) % 64);
+}
+
 void session_link(struct daemon *daemon, struct session *session)
 {
     struct session **last = daemon->last_session ? &daemon->last_session->next : &daemon->sessions;
@@ -127,6 +146,7 @@ void session_link(struct daemon *daemon, struct session *session)
     LIST_INSERT_HEAD(&daemon->sessions_by_id[chain_of(session->id)], session, chained);
     session->daemon = daemon;
     session->number = ++daemon->sessions_seen;
+    session->unnamed = strcmp(session->name, session->id) == 0 ? take_number(daemon) : 0;
     daemon->session_count++;
     GS_CHECK(session_find_id(daemon, session->id) == session);
 }
@@ -138,6 +158,7 @@ void session_unlink(struct session *session)
     *(session->previous ? &session->previous->next : &daemon->sessions) = session->next;
     *(session->next ? &session->next->previous : &daemon->last_session) = session->previous;
     LIST_REMOVE(session, chained);
+    return_number(daemon, session->unnamed);
     daemon->session_count--;
     daemon->busy_usec = daemon_now_usec();
 }

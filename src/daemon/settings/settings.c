@@ -60,6 +60,7 @@ static void reload_config(struct daemon *daemon)
     int result = config_load(&next, daemon->paths.config_dir, settings->options, &error);
     if (result == 0 && (result = config_carry_over(&next, &daemon->config, &error)) < 0)
         config_free(&next);
+    daemon->is_config_refused = result < 0;
     if (result < 0) {
         log_error("the configuration did not change: %s", error.message);
         snprintf(settings->problem, sizeof(settings->problem), "%s", error.message);

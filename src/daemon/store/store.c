@@ -218,6 +218,7 @@ static void on_job_done(struct worker_job *worker_job)
     LIST_REMOVE(job, next);
     if (job->result && job->is_new)
         end_unstored(job);
+    job->daemon->failed_writes += job->result != 0;
     if (job->result)
         log_error("cannot write the state file: %s", job->message);
     tell_waiters(job, job->result ? -EIO : 0, job->message);

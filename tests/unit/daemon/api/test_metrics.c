@@ -11,13 +11,15 @@
 
 #include "daemon/api/metrics.h"
 #include "daemon/loop/daemon.h"
+#include "daemon/residency/moves_state.h"
 #include "daemon/session/session.h"
 
 static struct daemon one_card;
 
 static int set_up(void **state)
 {
-    one_card = (struct daemon){.gpu_count = 1, .attaches = 12, .deaths = 3};
+    static struct moves moves;
+    one_card = (struct daemon){.gpu_count = 1, .attaches = 12, .deaths = 3, .moves = &moves};
     one_card.gpus[0] = (struct gpu){.total_bytes = 8192,
                                     .used_bytes = 100,
                                     .healthy = true,
