@@ -205,6 +205,20 @@ def test_a_launcher_of_containers_is_named(daemon, launcher):
     expect(findings(daemon, launcher, "run", "image")["program"], "problem", "containers", "--container")
 
 
+def test_a_script_that_does_not_exist_and_one_that_looks_for_its_program_are_named(daemon, tmp_path):
+    expect(findings(daemon, "python3", "nowhere.py")["program"], "problem", "the script 'nowhere.py' does not exist")
+    (tmp_path / "train.py").write_text("")
+    expect(findings(daemon, "/usr/bin/python3", tmp_path / "train.py")["program"], "ok")
+    shim = tmp_path / "python"
+    shim.write_text('#!/usr/bin/env bash\nexec "/opt/pyenv/libexec/pyenv" exec "$program" "$@"\n')
+    shim.chmod(0o755)
+    expect(findings(daemon, shim)["program"], "warning", "looks for the program when it runs", "pyenv which")
+
+
+def test_a_program_that_starts_others_elsewhere_is_named(daemon):
+    expect(findings(daemon, "ssh", "host", "train")["program"], "problem", "on another machine", "ssh HOST gpuslice run")
+
+
 # --- The daemon -------------------------------------------------------------------------------------------
 
 def test_folders_and_sockets_that_others_could_replace_are_named(daemon):
@@ -386,3 +400,10 @@ def test_a_runtime_whose_cdi_is_off_is_named(daemon, tmp_path, switch, level, wo
     script.chmod(0o755)
     found = findings(daemon, under=on_node(["plugins_registry/gpu.gpuslice.io-reg.sock"]), environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     expect(found["kubernetes"], level, *words)
+
+
+def test_a_full_disk_is_named(make_daemon, small_disk):
+    daemon = make_daemon()
+    daemon.state = small_disk("state", 4)
+    daemon.more["GPUSLICE_STATE_DIR"] = str(daemon.state)
+    expect(findings(daemon.start())["disk"], "problem", f"the disk of {daemon.state}", "is full", "make room")

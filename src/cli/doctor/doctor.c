@@ -22,6 +22,8 @@ const struct doctor_check doctor_checks[] = {
     {"kernel", "features of Linux that the daemon needs", doctor_kernel},
     {"access", "folders, sockets and group", doctor_access},
     {"daemon", "the daemon", doctor_daemon},
+    {"disk", "room on the disks that the daemon writes to", doctor_disk},
+    {"rules", "rules that put programs into sessions", doctor_rules},
     {"other-daemons", "other daemons on the same GPUs", doctor_other_daemons},
     {"linger", "whether a user's daemon outlives the login", doctor_linger},
     {"gpus", "the GPUs' health", doctor_health},

@@ -64,5 +64,7 @@ void doctor_health(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_uncovered(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_functions(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_pointers(const struct doctor *doctor, struct doctor_finding *finding);
+void doctor_disk(const struct doctor *doctor, struct doctor_finding *finding);
+void doctor_rules(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_library(const struct doctor *doctor, struct doctor_finding *finding);
 void doctor_program(const struct doctor *doctor, struct doctor_finding *finding);

@@ -186,6 +186,41 @@ static void try_preload(const struct doctor *doctor, const char *file, const str
                    line);
 }
 
+/* pyenv and its like put a script before each program, which looks for the program itself when it runs. */
+static bool is_shim(const char *file)
+{
+    char text[512];
+    cleanup_file FILE *script = fopen(file, "re");
+    if (!script)
+        return false;
+    text[fread(text, 1, sizeof(text) - 1, script)] = '\0';
+    return strncmp(text, "#!", 2) == 0 &&
+           (strstr(text, "pyenv") || strstr(text, "rbenv") || strstr(text, "asdf"));
+}
+
+/* Whether `program` reads a script whose path is its first operand. */
+static bool reads_script(const char *program)
+{
+    static const char *const interpreters[] = {"python", "bash", "sh",   "dash",
+                                               "perl",   "ruby", "node", "julia"};
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    for (size_t i = 0; i < sizeof(interpreters) / sizeof(interpreters[0]); i++) {
+        size_t length = strlen(interpreters[i]);
+        if (strncmp(name, interpreters[i], length) == 0 &&
+            name[length + strspn(name + length, "0123456789.")] == '\0')
+            return true;
+    }
+    return false;
+}
+
+/* The script that the command names and that does not exist; NULL: there is none. Options may have values of their own, so
+ * the script is looked for right behind the program alone. */
+static const char *missing_script(char *const *command)
+{
+    const char *script = command && reads_script(command[0]) ? command[1] : NULL;
+    return script && script[0] != '-' && access(script, F_OK) < 0 && errno == ENOENT ? script : NULL;
+}
+
 /* Whether the command's programs are started by another than it. */
 static bool tell_of_starter(const struct starter *starter, struct doctor_finding *finding)
 {
@@ -212,6 +247,19 @@ void doctor_program(const struct doctor *doctor, struct doctor_finding *finding)
     if (!find_in_path(name, file)) {
         doctor_say(finding, DOCTOR_PROBLEM, "give a program in PATH or a path to one",
                    "'%.200s' does not exist or is not executable", name);
+        return;
+    }
+    const char *missing = missing_script(doctor->command);
+    if (missing) {
+        doctor_say(finding, DOCTOR_PROBLEM, "give its path as seen from this folder",
+                   "the script '%.200s' does not exist", missing);
+        return;
+    }
+    if (is_shim(file)) {
+        doctor_say(finding, DOCTOR_WARNING,
+                   "check the program itself: gpuslice doctor -- \"$(pyenv which PROGRAM)\"",
+                   "%s is a script that looks for the program when it runs; it passes the interceptor on",
+                   file);
         return;
     }
     for (int i = 0; i < SCRIPTS_MAX && script_interpreter(file, interpreter); i++)

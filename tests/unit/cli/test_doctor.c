@@ -57,6 +57,42 @@ static void wsl2_is_told_with_and_without_a_daemon(void **state)
     assert_int_equal(look("[]").level, DOCTOR_WARNING);
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/%s", root, folder);
+    mkdir(path, 0755);
+    snprintf(path, sizeof(path), "%s/%s/%s", root, folder, name);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static struct doctor_finding look_at_rules(void)
+{
+    struct doctor doctor = {.root = root};
+    struct doctor_finding finding = {0};
+    snprintf(doctor.paths.config_dir, sizeof(doctor.paths.config_dir), "%s/config", root);
+    doctor_rules(&doctor, &finding);
+    return finding;
+}
+
+static void rules_that_reach_no_program_are_named(void **state)
+{
+    assert_int_equal(look_at_rules().level, DOCTOR_OK);
+    write_file("config", "sessions.conf", "[all]\nmemory = 1GiB\nmatch = exe:/usr/bin/python3\n");
+    assert_int_equal(look_at_rules().level, DOCTOR_WARNING);
+    assert_non_null(strstr(look_at_rules().what, "[all] in sessions.conf names programs by 'match'"));
+    write_file("etc", "ld.so.preload", "/usr/lib/gpuslice/libgpuslice.so\n");
+    assert_int_equal(look_at_rules().level, DOCTOR_OK);
+    write_file("config", "sessions.conf", "");
+    assert_int_equal(look_at_rules().level, DOCTOR_WARNING);
+    assert_non_null(strstr(look_at_rules().what, "no section of sessions.conf has 'match'"));
+    write_file("config", "sessions.conf", "[all]\nmemry = 1GiB\n");
+    assert_int_equal(look_at_rules().level, DOCTOR_PROBLEM);
+}
+
 static int begin(void **state)
 {
     strcpy(root, "/tmp/gpuslice-doctor-XXXXXX");
@@ -74,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_machines_kind_is_told, begin, end),
+        cmocka_unit_test_setup_teardown(rules_that_reach_no_program_are_named, begin, end),
         cmocka_unit_test_setup_teardown(wsl2_is_told_with_and_without_a_daemon, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
