@@ -16,8 +16,9 @@
 #include "client/client.h"
 #include "client/session_fields.h"
 
-#define LOOKS 10
-#define LOOK_PAUSE_SECONDS 1
+/* How long it waits after each look. */
+static const unsigned pauses_seconds[] = {2, 3, 5};
+#define PAUSES (sizeof(pauses_seconds) / sizeof(pauses_seconds[0]))
 #define LOOK_SECONDS_MAX 15 /* a daemon that hangs keeps nobody */
 /* What a command starts at its very end counts as started by it. */
 #define LATE_SECONDS 1
@@ -106,10 +107,11 @@ static uint64_t ticks_now(void)
     return ((uint64_t)now.tv_sec + LATE_SECONDS) * (uint64_t)sysconf(_SC_CLK_TCK);
 }
 
-static bool has_patient_reader(void)
+/* Whether nobody waits for the end of stderr. */
+static bool has_time(void)
 {
     struct stat status;
-    return fstat(STDERR_FILENO, &status) == 0 && !S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode);
+    return isatty(STDERR_FILENO) || (fstat(STDERR_FILENO, &status) == 0 && S_ISREG(status.st_mode));
 }
 
 /* Keep stderr and `pidfd`, which becomes the next. */
@@ -131,10 +133,11 @@ static void watch(int pidfd, uint64_t from_ticks, bool simulated)
         return;
     const struct span span = {from_ticks, ticks_now()};
     alarm(LOOK_SECONDS_MAX);
-    unsigned looks = has_patient_reader() ? LOOKS : 1;
-    for (unsigned i = 0; i < looks && look(simulated, &span); i++)
-        if (i + 1 < looks)
-            sleep(LOOK_PAUSE_SECONDS);
+    bool again = look(simulated, &span) && has_time();
+    for (unsigned i = 0; i < PAUSES && again; i++) {
+        sleep(pauses_seconds[i]);
+        again = look(simulated, &span);
+    }
 }
 
 void outside_watch(bool simulated)

@@ -8,7 +8,6 @@
 #include <stdbool.h>
 
 /* Have the command that this process is about to become watched. The child is no child of the command's, holds none of its
- * descriptors but stderr, and ends with the command: at once if stderr is a pipe or socket, whose reader may wait for its
- * end, and else within 10 s, as what the command started may need time to come to the GPU. What cannot be watched goes on
- * unwatched. */
+ * descriptors but stderr, and ends with the command: at once, or within 10 s if stderr is a terminal or a file, as what the
+ * command started may need time to come to the GPU. What cannot be watched goes on unwatched. */
 void outside_watch(bool simulated);

@@ -349,6 +349,18 @@ def test_run_names_programs_that_came_to_the_gpu_outside_of_the_session_meanwhil
     assert f"pid {before.process.pid})" not in said and command.returncode == 0
 
 
+def test_a_program_that_comes_to_the_gpu_after_the_command_is_named_too(daemon, start, tmp_path):  # noqa: F811
+    with open(tmp_path / "said", "wb") as said:
+        command = subprocess.Popen([daemon.product.gpuslice, "run", "--", "cat"], env=daemon.environment(),
+                                   stdin=subprocess.PIPE, stderr=said)
+    wait_for(lambda: os.readlink(f"/proc/{command.pid}/exe").endswith("cat"), "run to become cat")
+    outside = start(daemon.gpu.environment(), context=False)
+    command.communicate(timeout=30)
+    outside.get("context", 0)
+    outside.get("alloc", 8 * MIB)
+    wait_for(lambda: f"puppet (pid {outside.process.pid}) was started meanwhile" in (tmp_path / "said").read_text(), "it to be named")
+
+
 def test_a_name_that_begins_as_another_sessions_id_is_refused(daemon):
     session = daemon.cli("create").stdout.strip()
     for name in (session, session[:4]):
