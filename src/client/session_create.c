@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,6 +16,8 @@
 /* Hardly any program starts with less memory than this beside its context. */
 #define CONTEXT_ROOM_BYTES (UINT64_C(256) << 20)
 
+/* How often a request is made in all, while daemons die under it. */
+#define TRIES_MOST 10u
 /* How long the daemon may hold back one answer about the place in the queue. */
 #define LINE_ASK_SECONDS 10
 
@@ -192,25 +195,67 @@ static int wish_body(const struct session_wish *wish, json_t **body, struct erro
     return session_wish_body(&meant, NULL, body, error);
 }
 
+/* A key that makes the request safe to repeat: the daemon gives one session for it, however often it is asked. */
+static int add_key(json_t *body, struct error *error)
+{
+    unsigned char bytes[16];
+    char text[2 * sizeof(bytes) + 1];
+    if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+        return error_set_errno(error, errno, "cannot make a request's key");
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return json_object_set_new(body, "request_key", json_string(text)) == 0
+               ? 0
+               : error_set_errno(error, ENOMEM, "cannot ask for a session");
+}
+
+static int ask(struct client *client, const struct session_wish *wish, const json_t *body,
+               const struct session_progress *progress, json_t **session, struct error *error)
+{
+    int result = client_request(client, "POST", "/v1/sessions", body, session, error);
+    if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
+        result =
+            wait_in_line(client, wish->wait_usec ? wish->wait_usec : UINT64_MAX, progress, session, error);
+    if (result < 0) {
+        json_decref(*session);
+        *session = NULL;
+    }
+    return result;
+}
+
+/* Ask, and ask again where the daemon died under the request or was restarted. */
+static int ask_until_answered(struct client *client, const struct session_wish *wish, const json_t *body,
+                              const struct session_progress *progress, json_t **session, struct error *error)
+{
+    int result = start_daemon(client, error);
+    if (result == -ENOTCONN) /* nobody has begun to restart it */
+        return result;
+    if (result == 0)
+        result = ask(client, wish, body, progress, session, error);
+    for (unsigned tries = 1; start_may_help(result) && tries < TRIES_MOST; tries++) {
+        if ((result = start_reach(client, error)) < 0)
+            return result;
+        result = ask(client, wish, body, progress, session, error);
+    }
+    return result;
+}
+
 int session_create(struct client *client, const struct session_wish *wish, bool run,
                    const struct session_progress *progress, json_t **session, struct error *error)
 {
     json_t *body = NULL;
     int result = start_check_driver(client->paths.simulated, error);
-    if (result < 0 || (result = wish_body(wish, &body, error)) < 0 ||
-        (result = start_daemon(client, error)) < 0) {
-        json_decref(body);
-        return result;
-    }
-    if (run)
+    if (result == 0)
+        result = wish_body(wish, &body, error);
+    if (result == 0)
+        result = add_key(body, error);
+    if (result == 0 && run)
         json_object_set_new(body, "run", json_true());
-    if (wish->wait_usec)
+    if (result == 0 && wish->wait_usec)
         json_object_set_new(body, "wait", json_true());
-    result = client_request(client, "POST", "/v1/sessions", body, session, error);
+    if (result == 0)
+        result = ask_until_answered(client, wish, body, progress, session, error);
     json_decref(body);
-    if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
-        result =
-            wait_in_line(client, wish->wait_usec ? wish->wait_usec : UINT64_MAX, progress, session, error);
     if (result == 0) {
         tell_of_staying(*session, progress);
         warn_of_small_host(*session, progress);

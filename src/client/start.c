@@ -129,6 +129,24 @@ static int start(const struct client *client, int64_t end_ms, struct error *erro
     return status == 0 ? 0 : report_failure(said_fd, &client->paths, error);
 }
 
+bool start_may_help(int result)
+{
+    return result == -ECONNRESET || result == -EIO || result == -ENOTCONN;
+}
+
+int start_reach(struct client *client, struct error *error)
+{
+    int64_t end_ms = now_ms() + READY_MS;
+    client_close(client);
+    int result = start_daemon(client, error);
+    while (start_may_help(result) && now_ms() < end_ms) {
+        nanosleep(&(struct timespec){.tv_nsec = READY_LOOK_MS * 1000000}, NULL);
+        client_close(client);
+        result = start_daemon(client, error);
+    }
+    return result;
+}
+
 int start_daemon(struct client *client, struct error *error)
 {
     int64_t end_ms = now_ms() + READY_MS;

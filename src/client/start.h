@@ -1,6 +1,8 @@
 /* start.h - find a daemon for the verbs that need one, or start it on demand. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/error.h"
 #include "client/client.h"
 
@@ -12,3 +14,9 @@ int start_check_driver(bool simulated, struct error *error);
  * both succeed. The daemon keeps nothing of the caller's: no descriptor, no terminal, no process group, and it is
  * nobody's child. */
 int start_daemon(struct client *client, struct error *error);
+
+/* The same after a request that got no answer because its daemon died or was restarted: also waits for one that others
+ * start. */
+int start_reach(struct client *client, struct error *error);
+/* Whether a request's result says that. */
+bool start_may_help(int result);

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -52,6 +53,52 @@ def test_create_starts_a_daemon_that_stays(absent):
 def test_run_starts_a_daemon_and_ends_with_the_programs_status(absent):
     assert absent.cli("run", "sh", "-c", "exit 42", check=False).returncode == 42
     assert daemon_pid(absent)
+
+
+def fake_daemon(absent, hung_up):
+    """One that is ready, and dies under the first request for a session, which it adds to `hung_up`."""
+    folder = absent.control_socket.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(absent.control_socket))
+    listener.listen()
+
+    def serve():
+        while not hung_up:
+            connection = listener.accept()[0]
+            while not hung_up and (text := connection.recv(65536).decode()):
+                if text.startswith("POST /v1/sessions "):
+                    while "\r\n\r\n" not in text or not text.endswith("}"):
+                        text += connection.recv(65536).decode()
+                    hung_up.append(json.loads(text.split("\r\n\r\n")[1]))
+                    absent.control_socket.unlink()
+                    listener.close()
+                else:
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n")
+            connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_daemon_that_dies_under_the_request_is_asked_again(absent):
+    asked = []
+    thread = fake_daemon(absent, asked)
+    session_id = absent.cli("create", "--name", "again").stdout.strip()
+    thread.join(60)
+    assert len(asked) == 1 and asked[0]["name"] == "again"
+    # The request that got no answer had a key, and the one that was answered had the same.
+    status, session = absent.request("POST", "/v1/sessions", {"request_key": asked[0]["request_key"]})
+    assert (status, session["session_id"], session["name"]) == (201, session_id, "again")
+
+
+def test_a_program_runs_though_its_daemon_dies_under_the_request(absent):
+    asked = []
+    thread = fake_daemon(absent, asked)
+    assert absent.cli("run", "sh", "-c", "exit 42", check=False).returncode == 42
+    thread.join(60)
+    assert asked[0]["run"] is True
 
 
 def test_settings_of_another_simulated_machine_are_said_to_have_no_effect(absent):

@@ -81,6 +81,24 @@ def names(daemon):
     return {session["name"] for session in daemon.request("GET", "/v1/sessions")[1]}
 
 
+def test_a_repeated_request_gives_the_same_session_over_a_killed_daemon(daemon):
+    def ask(key, **body):
+        status, session = daemon.request("POST", "/v1/sessions", {"request_key": key, **body})
+        assert status == 201 and "environment" in session, session
+        return session["session_id"]
+
+    first = ask("1" * 32, name="once", memory_bytes=MIB)
+    assert ask("1" * 32, name="once", memory_bytes=MIB) == first
+    daemon.kill()
+    daemon.start()
+    assert ask("1" * 32, name="once", memory_bytes=MIB) == first
+    assert ask("2" * 32) != first and len(daemon.request("GET", "/v1/sessions")[1]) == 2
+    assert daemon.request("DELETE", "/v1/sessions/once")[0] == 204
+    assert ask("1" * 32, name="once") != first, "a session that has ended is made anew"
+    status, answer = daemon.request("POST", "/v1/sessions", {"request_key": "x"})
+    assert status == 400 and "32 hexadecimal digits" in answer["error"]["message"]
+
+
 def test_twenty_crashes_under_load_lose_no_session_byte_or_process(make_daemon, make_gpu, product, reap):
     seed = int(os.environ.get("GPUSLICE_TEST_SEED", str(int(time.time()))))
     print(f"seed {seed}")

@@ -161,6 +161,14 @@ static int parse_token(const struct field *field, struct error *error)
                : bad_request(error, field->name, "64 hexadecimal digits, in lower case");
 }
 
+static int parse_key(const struct field *field, struct error *error)
+{
+    field->request->key = json_string_value(field->value);
+    return field->request->key && identity_is_key(field->request->key)
+               ? 0
+               : bad_request(error, field->name, "32 hexadecimal digits, in lower case, chosen by chance");
+}
+
 static int parse_wait(const struct field *field, struct error *error)
 {
     field->request->wait = json_is_true(field->value);
@@ -181,6 +189,7 @@ static const struct {
     {"owner_uid", true, parse_owner},
     {"managed", true, parse_managed},
     {"token", true, parse_token},
+    {"request_key", true, parse_key},
     {"run", true, parse_run},
     {"wait", true, parse_wait},
 };

@@ -69,6 +69,14 @@ static void on_created(void *argument, int result, const char *message)
     http_reply_json(request, api_is_gslice(request) ? 200 : 201, json);
 }
 
+static void reply_created(struct http_request *request, const struct session *session)
+{
+    if (session->state == SESSION_QUEUED)
+        http_reply_json(request, 202, api_session_json(session));
+    else
+        answer_when_stored(request, session, on_created);
+}
+
 static void create(struct http_request *request, struct session_request *wanted)
 {
     struct error error;
@@ -87,6 +95,11 @@ static void create(struct http_request *request, struct session_request *wanted)
     }
     if (!wanted->has_owner)
         wanted->owner = request->peer.uid;
+    /* Who asks again had no answer: the daemon died after it had stored the session. */
+    if (wanted->key && (session = session_find_key(request->daemon, wanted->owner, wanted->key))) {
+        reply_created(request, session);
+        return;
+    }
     admit_apply_defaults(request->daemon, wanted);
     if (!property_is_given(&wanted->properties, PROPERTY_TTL))
         wanted->properties.ttl_seconds = request->daemon->config.defaults.properties.ttl_seconds;
@@ -97,10 +110,7 @@ static void create(struct http_request *request, struct session_request *wanted)
         http_reply_error(request, &error);
         return;
     }
-    if (session->state == SESSION_QUEUED)
-        http_reply_json(request, 202, api_session_json(session));
-    else
-        answer_when_stored(request, session, on_created);
+    reply_created(request, session);
 }
 
 /* Find the process for which the session is made: it runs in the session, or waits in the queue. */

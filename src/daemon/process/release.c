@@ -95,7 +95,8 @@ int release_begin(struct session *session, release_done done, void *argument, st
     if (result < 0)
         return result;
     change_publish(session->daemon, &(struct change){CHANGE_SESSION_RELEASED, .session = session},
-                   "released, with %u process%s", session->process_count, session->process_count == 1 ? "" : "es");
+                   "released, with %u process%s", session->process_count,
+                   session->process_count == 1 ? "" : "es");
     signal_all(session, SIGTERM);
     return 0;
 }

@@ -37,6 +37,11 @@ bool identity_is_token(const char *text)
     return strspn(text, "0123456789abcdef") == SESSION_TOKEN_TEXT - 1 && text[SESSION_TOKEN_TEXT - 1] == '\0';
 }
 
+bool identity_is_key(const char *text)
+{
+    return strspn(text, "0123456789abcdef") == SESSION_KEY_TEXT - 1 && text[SESSION_KEY_TEXT - 1] == '\0';
+}
+
 bool identity_is_valid(const char *name)
 {
     size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");

@@ -39,6 +39,7 @@ struct session_request {
     const char *token; /* what its programs attach with; NULL: a random one */
     /* The session ends with process run_pid; without, that process is watched only while the session is queued. */
     bool run;
+    const char *key; /* a request with the same key is the same request (session_find_key()); NULL: none */
     bool run_parent; /* run_pid is to be the parent of the process that asks */
     pid_t run_pid;   /* 0: none */
     uint64_t run_start_ticks;

@@ -77,6 +77,7 @@ struct session {
     char id[SESSION_ID_TEXT];
     char name[SESSION_NAME_TEXT];
     char token[SESSION_TOKEN_TEXT]; /* what its programs attach with */
+    char key[SESSION_KEY_TEXT];     /* of the request that made it; "": it had none */
     uid_t owner;
     enum session_state state;
     bool has_ended;                 /* out of all lists; freed when the loop's round is over */

@@ -93,6 +93,14 @@ int session_find(const struct daemon *daemon, uid_t uid, const char *text, struc
     return result;
 }
 
+struct session *session_find_key(const struct daemon *daemon, uid_t uid, const char *key)
+{
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        if (session->owner == uid && strcmp(session->key, key) == 0)
+            return session;
+    return NULL;
+}
+
 int session_check_name(const struct daemon *daemon, uid_t owner, bool is_managed, const char *name,
                        const struct session *self, struct error *error)
 {

@@ -16,6 +16,8 @@ struct session *session_find_id(const struct daemon *daemon, const char *id);
  * ERR_AMBIGUOUS. */
 int session_find(const struct daemon *daemon, uid_t uid, const char *text, struct session **session,
                  struct error *error);
+/* The session that a request of `uid` with this key has made; NULL: none has, or the session has ended. */
+struct session *session_find_key(const struct daemon *daemon, uid_t uid, const char *key);
 bool session_is_visible(const struct session *session, uid_t uid);
 
 /* Whether `owner` may call a session `name`: it must have a name's form, be unique among the owner's sessions

@@ -188,6 +188,8 @@ int session_make(struct daemon *daemon, struct session_request *request, const s
     session_take_allotment(session, &admission->allotment);
     name_session(session, request->name, request->token);
     session->created_at = session->updated_at = time(NULL);
+    if (request->key)
+        strcpy(session->key, request->key);
     session->is_declared = request->is_declared;
     session->is_managed = request->is_managed;
     session->has_own_socket = request->own_socket;

@@ -319,6 +319,7 @@ static void put_session(const struct session *session, bool is_new)
     put_text(put, "name", session->name);
     put_number(put, "owner_uid", session->owner);
     put_text(put, "token", session->token);
+    put_text(put, "request_key", session->key);
     put_number(put, "expired", session->state == SESSION_EXPIRED);
     put_number(put, "created_at", session->created_at);
     put_number(put, "updated_at", session->updated_at);

@@ -8,11 +8,13 @@
 static const struct column {
     const char *name, *definition;
     bool is_fixed; /* written with the session, and never again */
+    bool is_later; /* a file of this layout may lack it, and gets it */
 } columns[] = {
     {"id", "TEXT PRIMARY KEY", true},
     {"name", "TEXT NOT NULL", false},
     {"owner_uid", "INTEGER NOT NULL", true},
     {"token", "TEXT NOT NULL", true},
+    {"request_key", "TEXT NOT NULL DEFAULT ''", true, .is_later = true},
     {"expired", "INTEGER NOT NULL", false},
     {"created_at", "INTEGER NOT NULL", true},
     {"updated_at", "INTEGER NOT NULL", false},
@@ -73,18 +75,26 @@ char *store_columns_put(void)
     return sqlite3_str_finish(sql);
 }
 
+static int add_if_missing(sqlite3 *database, const char *name, const char *definition)
+{
+    if (sqlite3_table_column_metadata(database, NULL, "sessions", name, NULL, NULL, NULL, NULL, NULL) ==
+        SQLITE_OK)
+        return SQLITE_OK;
+    char *sql = sqlite3_mprintf("ALTER TABLE sessions ADD COLUMN %s %s", name, definition);
+    int result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
+    sqlite3_free(sql);
+    return result;
+}
+
 int store_columns_add_missing(sqlite3 *database)
 {
     int result = SQLITE_OK;
-    for (size_t i = 0; i < PROPERTY_COUNT && result == SQLITE_OK; i++) {
-        const struct property *row = &session_properties[i];
-        if (!has_column(row) || sqlite3_table_column_metadata(database, NULL, "sessions", row->json, NULL,
-                                                              NULL, NULL, NULL, NULL) == SQLITE_OK)
-            continue;
-        char *sql = sqlite3_mprintf("ALTER TABLE sessions ADD COLUMN %s %s", row->json, type_of(row));
-        result = sql ? sqlite3_exec(database, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
-        sqlite3_free(sql);
-    }
+    for (size_t i = 0; i < COLUMN_COUNT && result == SQLITE_OK; i++)
+        if (columns[i].is_later)
+            result = add_if_missing(database, columns[i].name, columns[i].definition);
+    for (size_t i = 0; i < PROPERTY_COUNT && result == SQLITE_OK; i++)
+        if (has_column(&session_properties[i]))
+            result = add_if_missing(database, session_properties[i].json, type_of(&session_properties[i]));
     return result;
 }
 

@@ -111,6 +111,7 @@ static bool read_session(sqlite3_stmt *row, struct session *session)
     store_column_text(row, "name", session->name, sizeof(session->name));
     session->owner = (uid_t)store_column_number(row, "owner_uid");
     store_column_text(row, "token", session->token, sizeof(session->token));
+    store_column_text(row, "request_key", session->key, sizeof(session->key));
     session->state = store_column_number(row, "expired") ? SESSION_EXPIRED : SESSION_ACTIVE;
     session->created_at = store_column_number(row, "created_at");
     session->updated_at = store_column_number(row, "updated_at");

@@ -63,6 +63,14 @@ static void a_token_matches_itself_alone(void **state)
     assert_false(identity_token_matches("", "x"));
 }
 
+static void a_requests_key_is_32_lower_case_hex_digits(void **state)
+{
+    assert_true(identity_is_key("0123456789abcdef0123456789abcdef"));
+    assert_false(identity_is_key("0123456789abcdef0123456789abcde"));
+    assert_false(identity_is_key("0123456789abcdef0123456789abcdef0"));
+    assert_false(identity_is_key("0123456789abcdef0123456789ABCDEF"));
+}
+
 static void a_name_that_means_something_else_is_not_given(void **state)
 {
     assert_false(identity_may_be_given("."));
@@ -86,6 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_hex_has_the_length_asked_for_and_differs),
         cmocka_unit_test(an_id_is_12_lower_case_hex_digits),
+        cmocka_unit_test(a_requests_key_is_32_lower_case_hex_digits),
         cmocka_unit_test(a_name_has_1_to_63_harmless_characters),
         cmocka_unit_test(a_name_that_means_something_else_is_not_given),
         cmocka_unit_test(a_token_matches_itself_alone),
