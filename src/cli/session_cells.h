@@ -31,7 +31,7 @@ void cells_status(struct table_cell *cell, const json_t *session);
 void cells_gpu_name(struct table_cell *cell, const json_t *gpu);
 
 /* The part of a GPU's time that a session got in the last ten seconds; `gpu` is from a session or from the
- * scheduler. "-" if it is not measured: there are no shares, or the session has no work. */
+ * scheduler. "~" before what NVML shows, where there are no shares; "-" if the session has no work. */
 void cells_achieved(struct table_cell *cell, const json_t *session, const json_t *gpu);
 
 /* A session's recent speed as part of its speed alone, and the part that it was promised; "-" if it is not

@@ -25,6 +25,7 @@
 #include "daemon/history/ended.h"
 #include "daemon/history/events.h"
 #include "daemon/history/history.h"
+#include "daemon/history/nvml_time.h"
 #include "daemon/history/past.h"
 #include "daemon/http/http.h"
 #include "daemon/loop/changes.h"
@@ -322,6 +323,7 @@ static const struct part {
     {unclaimed_ledgers_sort, NULL},
     {NULL, ended_stop},
     {NULL, past_stop}, /* answers questions, which http_stop() cannot end */
+    {nvml_time_start, nvml_time_stop},
     {history_start, history_stop},
     {settings_start, NULL},
     {declared_start, NULL},

@@ -3,12 +3,13 @@ import csv
 import io
 import json
 import os
+import re
 
 import pytest
 
 from conftest import MIB, wait_for
 from test_quota import OK, in_session, start  # noqa: F401 - a fixture
-from test_shares import Worker
+from test_shares import Worker, start_clock
 
 
 def create(daemon, name, **body):
@@ -95,6 +96,26 @@ def test_gpu_time_is_known_with_and_without_shares(make_daemon, make_gpu, reap):
         worker.process.kill()
         worker.process.wait()
         daemon.cli("release", "--kill", name)
+
+
+@pytest.mark.parametrize("window_ms, within", [(3000, 0.05), (500, 0.25)], ids=["seconds", "less"])
+def test_a_session_without_a_share_is_charged_what_the_card_gave_it(daemon, reap, window_ms, within):
+    clock = start_clock(daemon, reap)
+    create(daemon, "free")
+    worker = Worker(daemon, reap, None, "500", session="free")
+    worker.begin(window_ms)
+    if window_ms > 2000:
+        session = wait_for(lambda: (found := daemon.session("free")) and found["gpus"][0]["gpu_seconds"] > 1 and found, "a second")
+        assert session["gpus"][0]["achieved_by_nvml"] and session["gpus"][0]["compute_achieved_ratio"] > 0.2
+        assert re.search(r"~\d\d", daemon.cli("list").stdout)
+    worker.end()
+    given_s = clock.read()[1][worker.process.pid] / 1e9
+    worker.stop()
+    wait_for(lambda: not daemon.session("free")["processes"], "the process to be gone")
+    daemon.cli("release", "free")
+    (session,) = json.loads(daemon.cli("history", "--json").stdout)
+    assert session["gpu_seconds"] == session["gpu_seconds_by_nvml"] == pytest.approx(given_s, rel=within)
+    wait_for(lambda: (row := row_of(daemon, "free")) and row["gpu_seconds"] == pytest.approx(session["gpu_seconds"]), "its usage to be written")
 
 
 def test_the_command_shows_a_table_csv_and_json(daemon, start):

@@ -13,6 +13,7 @@
 #include "daemon/gpu/gpu.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/gpu/traits.h"
+#include "daemon/history/nvml_time.h"
 #include "daemon/loop/clocks.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/process/driver_line.h"
@@ -67,18 +68,21 @@ static json_t *session_gpu_json(const struct session *session, unsigned policy_g
 {
     const struct session_gpu *gpu = &session->gpus[policy_gpu];
     const struct gpu *card = gpu->gpu >= 0 ? &session->daemon->gpus[gpu->gpu] : NULL;
+    const bool is_by_nvml = nvml_time_counts(session, policy_gpu);
     char uuid[GPU_UUID_TEXT];
-    return json_pack("{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:f,s:f,s:f}", "index",
-                     card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card),
-                     "uuid", session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(),
-                     "limit_bytes", bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
-                     bytes_json(session_used(session, policy_gpu)), "driver_bytes",
-                     bytes_json(gpu->driver_bytes), "orphan_bytes", bytes_json(gpu->orphan_bytes),
-                     "total_bytes", card ? bytes_json(card->total_bytes) : json_null(), "context_bytes",
-                     card ? bytes_json(card->context_bytes) : json_null(), "compute_achieved_ratio",
-                     standing_achieved_ratio(session, policy_gpu), "gpu_seconds",
-                     (double)standing_used_ns(session, policy_gpu) / 1e9, "gpu_held_seconds",
-                     (double)standing_held_ns(session, policy_gpu) / 1e9);
+    return json_pack(
+        "{s:o,s:o,s:s,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:f,s:b,s:f,s:f,s:f}", "index",
+        card ? json_integer(card->index) : json_null(), "mig_index", mig_index_json(card), "uuid",
+        session_gpu_uuid(gpu, uuid), "name", card ? text_json(card->name) : json_null(), "limit_bytes",
+        bytes_json(gpu->limit_bytes), "reserved", gpu->reserved, "used_bytes",
+        bytes_json(session_used(session, policy_gpu)), "driver_bytes", bytes_json(gpu->driver_bytes),
+        "orphan_bytes", bytes_json(gpu->orphan_bytes), "total_bytes",
+        card ? bytes_json(card->total_bytes) : json_null(), "context_bytes",
+        card ? bytes_json(card->context_bytes) : json_null(), "compute_achieved_ratio",
+        is_by_nvml ? nvml_time_ratio(session, policy_gpu) : standing_achieved_ratio(session, policy_gpu),
+        "achieved_by_nvml", is_by_nvml, "gpu_seconds",
+        (double)(standing_used_ns(session, policy_gpu) + gpu->nvml_ns) / 1e9, "gpu_seconds_by_nvml",
+        (double)gpu->nvml_ns / 1e9, "gpu_held_seconds", (double)standing_held_ns(session, policy_gpu) / 1e9);
 }
 
 json_t *api_process_json(const struct process *process)

@@ -54,6 +54,7 @@ struct nvml {
     unsigned device_count;
     nvmlDevice_t devices[LEDGER_GPUS];
     struct nvml_load loads[LEDGER_GPUS];
+    uint64_t activity_told_usec[LEDGER_GPUS]; /* by the wall clock, when it was last asked for */
     struct known_pids known_pids[LEDGER_GPUS];
 };
 
@@ -374,11 +375,41 @@ static void take_larger(struct nvml *nvml, nvmlDevice_t device, struct gpu_figur
         *memory = now;
 }
 
+/* NVML's figures are for the time since the last question, but for no more than about a second; where that was a little longer
+ * ago, they count for all of it. */
+static void read_activity(struct nvml *nvml, unsigned gpu, struct nvml_sample *sample)
+{
+    uint64_t now = wall_clock_usec(), since = nvml->activity_told_usec[gpu];
+    nvmlProcessUtilizationSample_t *told = NULL;
+    unsigned count = 0;
+    if (!nvml->process_utilisation)
+        return;
+    if (since >= now || now - since > 2 * LOAD_USEC)
+        since = now - LOAD_USEC;
+    nvml->activity_told_usec[gpu] = now;
+    nvmlReturn_t result = nvml->process_utilisation(nvml->devices[gpu], NULL, &count, since);
+    if (result == NVML_ERROR_INSUFFICIENT_SIZE && count > 0 && (told = calloc(count, sizeof(*told))))
+        result = nvml->process_utilisation(nvml->devices[gpu], told, &count, since);
+    sample->knows_activity = result == NVML_SUCCESS || result == NVML_ERROR_NOT_FOUND;
+    sample->activity_usec = now - since;
+    if (result == NVML_SUCCESS && told && (sample->activity = calloc(count, sizeof(*sample->activity))))
+        for (unsigned i = 0; i < count; i++)
+            if (told[i].smUtil <= 100)
+                sample->activity[sample->activity_count++] =
+                    (struct nvml_activity){.pid = (pid_t)told[i].pid, .percent = told[i].smUtil};
+    free(told);
+}
+
 static void sample_cards(struct nvml *nvml, struct nvml_job *job)
 {
     uint64_t from_ns = monotonic_ns();
     for (unsigned i = job->first_gpu; i <= job->last_gpu && i < nvml->device_count; i++) {
         struct nvml_sample *sample = &job->samples[i];
+        if (job->activity_of) {
+            if (job->activity_of >> i & 1)
+                read_activity(nvml, i, sample);
+            continue;
+        }
         if (read_memory(nvml, nvml->devices[i], &sample->memory) != NVML_SUCCESS)
             continue;
         sample->ok = true;
@@ -413,8 +444,10 @@ void nvml_run(struct worker_job *first, void *context)
 
 void nvml_sample_free(struct nvml_job *job)
 {
-    for (unsigned i = 0; i < LEDGER_GPUS; i++)
+    for (unsigned i = 0; i < LEDGER_GPUS; i++) {
         free(job->samples[i].processes);
+        free(job->samples[i].activity);
+    }
     free(job);
 }
 

@@ -16,6 +16,12 @@ struct nvml; /* the loaded library */
 struct gpu_look;
 struct gpu_sampler;
 
+/* For which part of the time since the last question a process kept the GPU busy. */
+struct nvml_activity {
+    pid_t pid;
+    unsigned percent;
+};
+
 /* One GPU at one moment. */
 struct nvml_sample {
     bool ok;
@@ -25,6 +31,11 @@ struct nvml_sample {
     struct nvml_process *processes; /* owned by the job */
     unsigned process_count;
     const char *no_processes; /* why the processes are not known, in a few words; NULL: they are known */
+    /* Of a question for activity alone: */
+    bool knows_activity;
+    struct nvml_activity *activity; /* owned by the job; of processes that did something */
+    unsigned activity_count;
+    uint64_t activity_usec; /* the time since the last question */
 };
 
 #define NVML_PCI_ADDRESS_TEXT 24
@@ -48,6 +59,8 @@ struct nvml_job {
     struct gpu_sampler *sampler;
     struct gpu_look *look; /* the look it is for; NULL: a sample of all GPUs, or the look was cancelled */
     bool is_glance;        /* for the memory alone */
+    uint64_t
+        activity_of; /* a bit for each GPU that is asked for its activity, and for nothing else; 0: none */
     unsigned first_gpu, last_gpu;
     uint64_t took_usec; /* how long asking NVML took */
     struct nvml_sample samples[LEDGER_GPUS];

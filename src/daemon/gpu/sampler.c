@@ -62,6 +62,11 @@ struct gpu_sampler {
         void (*done)(void *argument, const struct nvml_sample *samples);
         void *argument;
     } glance;
+    struct {
+        bool is_under_way;
+        void (*done)(void *argument, const struct nvml_sample *samples, uint64_t took_usec);
+        void *argument;
+    } activity;
     bool is_dear; /* samples take more than DEAR_USEC */
 };
 
@@ -354,6 +359,33 @@ bool gpu_glance(struct daemon *daemon, void (*done)(void *argument, const struct
     sampler->glance.is_under_way = true;
     sampler->glance.done = done;
     sampler->glance.argument = argument;
+    worker_submit(sampler->worker, &job->job);
+    return true;
+}
+
+static void on_activity(struct worker_job *worker_job)
+{
+    struct nvml_job *job = (struct nvml_job *)worker_job;
+    struct gpu_sampler *sampler = job->sampler;
+    sampler->activity.is_under_way = false;
+    sampler->activity.done(sampler->activity.argument, job->samples, job->took_usec);
+    nvml_sample_free(job);
+}
+
+bool gpu_activity(struct daemon *daemon, uint64_t wanted,
+                  void (*done)(void *argument, const struct nvml_sample *samples, uint64_t took_usec),
+                  void *argument)
+{
+    struct gpu_sampler *sampler = daemon->sampler;
+    struct nvml_job *job = sampler->is_sampling || sampler->activity.is_under_way
+                               ? NULL
+                               : make_job(sampler, 0, daemon->gpu_count - 1, on_activity);
+    if (!job)
+        return false;
+    job->activity_of = wanted;
+    sampler->activity.is_under_way = true;
+    sampler->activity.done = done;
+    sampler->activity.argument = argument;
     worker_submit(sampler->worker, &job->job);
     return true;
 }

@@ -3,10 +3,12 @@
  * sample   what NVML says of all GPUs, taken by the helper thread. CHANGE_SAMPLE_BEGINS is published before it is asked
  *          for, and CHANGE_GPUS_SAMPLED when daemon.gpus shows it
  * look     what NVML says of one GPU, for one caller; it changes nothing
- * glance   what NVML says of the memory of all GPUs, and of no process; it changes nothing */
+ * glance   what NVML says of the memory of all GPUs, and of no process; it changes nothing
+ * activity for which part of the time each process kept a GPU busy (nvml.h); it changes nothing */
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -37,6 +39,12 @@ void gpu_sample_again(struct daemon *daemon);
  * question, and without memory. */
 bool gpu_glance(struct daemon *daemon, void (*done)(void *argument, const struct nvml_sample *samples),
                 void *argument);
+
+/* Ask for the activity of the GPUs that `wanted` has a bit for, by their place in daemon.gpus; `took_usec` is how long NVML needed.
+ * False as for a glance. */
+bool gpu_activity(struct daemon *daemon, uint64_t wanted,
+                  void (*done)(void *argument, const struct nvml_sample *samples, uint64_t took_usec),
+                  void *argument);
 
 /* Have a look taken at `gpu`. NULL without memory, and where NVML does not answer. */
 struct gpu_look;

@@ -206,7 +206,7 @@ static bool sample_gpus(struct history *history)
 /* What the session did on one of its GPUs since its last sample. */
 static struct sample sample_session(struct line *line, struct session *session, uint64_t milliseconds)
 {
-    struct sample sample = line_sample_session(line, session, milliseconds);
+    struct sample sample = line_sample_session(line, session);
     ended_add_sample(session, &sample);
     if (line->gpu == 0 && session->move && moves_standing(session).waits) {
         ended_add_room_wait(session, milliseconds * NS_PER_MS);

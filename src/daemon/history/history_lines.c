@@ -7,7 +7,6 @@
 #include "daemon/gpu/nvml.h"
 #include "daemon/history/past.h"
 #include "daemon/loop/daemon.h"
-#include "daemon/schedule/schedule.h"
 #include "daemon/schedule/standing.h"
 #include "daemon/session/process.h"
 #include "daemon/session/session.h"
@@ -125,28 +124,12 @@ static uint64_t rise(uint64_t now, uint64_t *before)
     return by;
 }
 
-/* GPU time of the session's processes as NVML shows it, on a GPU whose time nothing else measures. */
-static uint64_t nvml_ns_of(const struct session *session, unsigned policy_gpu, uint64_t milliseconds)
-{
-    const struct daemon *daemon = session->daemon;
-    int gpu = session->gpus[policy_gpu].gpu;
-    uint64_t percent = 0;
-    if (gpu < 0 || !session->processes || schedule_mode(daemon, (unsigned)gpu) != ARBITER_MODE_FREE)
-        return 0;
-    const struct gpu *card = &daemon->gpus[gpu];
-    for (unsigned i = 0; i < card->process_count; i++)
-        if (card->processes[i].busy_percent > 0 &&
-            process_session_of(daemon, card->processes[i].pid) == session)
-            percent += (unsigned)card->processes[i].busy_percent;
-    return percent * milliseconds * NS_PER_MS_PERCENT;
-}
-
-struct sample line_sample_session(struct line *line, const struct session *session, uint64_t milliseconds)
+struct sample line_sample_session(struct line *line, const struct session *session)
 {
     struct sample sample = {.series = line->id, .processes = session->process_count};
     sample.used_bytes = sample.peak_bytes = session_used(session, line->gpu);
     sample.gpu_ns = rise(standing_used_ns(session, line->gpu), &line->gpu_ns);
-    sample.nvml_ns = nvml_ns_of(session, line->gpu, milliseconds);
+    sample.nvml_ns = rise(session->gpus[line->gpu].nvml_ns, &line->nvml_ns);
     if (line->gpu == 0) { /* these two are about the whole session */
         sample.waited_ns = rise(standing_of(session).waited_ns, &line->waited_ns);
         sample.refused = rise(session_refused(session), &line->refused);

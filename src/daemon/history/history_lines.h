@@ -22,9 +22,9 @@ struct line {
     uint64_t session; /* the session's number; 0: a whole GPU */
     unsigned gpu;     /* LINE_IN_QUEUE, or index in the session's policy, or of the daemon's GPUs */
     uint32_t id;
-    uint32_t words_hash;                 /* of the name and label that the file has */
-    int64_t put_at;                      /* when the series was put into the file last; 0: never */
-    uint64_t gpu_ns, waited_ns, refused; /* the counters at the last sample */
+    uint32_t words_hash;                          /* of the name and label that the file has */
+    int64_t put_at;                               /* when the series was put into the file last; 0: never */
+    uint64_t gpu_ns, nvml_ns, waited_ns, refused; /* the counters at the last sample */
     /* What a session that ended within this tick used since its last sample. */
     struct sample pending;
     struct sample_sum sums[SAMPLES_LEVELS]; /* per level; the first is not used */
@@ -47,6 +47,6 @@ struct line *lines_at(struct lines *lines, size_t at, const struct session *sess
 /* Drop each line whose `is_there` was not set since the last call, unless some of its samples are still to be written. */
 void lines_drop_ended(struct lines *lines);
 
-/* What the series did since its last sample, `milliseconds` ago. */
-struct sample line_sample_session(struct line *line, const struct session *session, uint64_t milliseconds);
+/* What the series did since its last sample; of a GPU, `milliseconds` ago. */
+struct sample line_sample_session(struct line *line, const struct session *session);
 struct sample line_sample_gpu(const struct line *line, const struct gpu *gpu, uint64_t milliseconds);

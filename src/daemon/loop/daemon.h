@@ -34,6 +34,7 @@ struct events;
 struct history;
 struct past;
 struct ended;
+struct nvml_time;
 struct metrics_file;
 struct uncovered;
 struct user_names;
@@ -127,6 +128,7 @@ struct daemon {
     struct past *past;                /* past.h; NULL: no history is kept */
     struct history *history;          /* the same */
     struct ended *ended;              /* the same */
+    struct nvml_time *nvml_time;
     struct waiters *waiters;          /* HTTP requests that wait for a place in the queue */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
     struct round *round;

@@ -50,6 +50,7 @@ struct process {
     /* What its slot said of its requests, per GPU of the session, when this daemon found it there: an earlier one has
      * counted that. */
     struct ledger_counts counts_before[LEDGER_GPUS];
+    uint8_t nvml_percent[LEDGER_GPUS]; /* by GPU of the session, as NVML told last (nvml_time.h) */
     char command[16];
     struct round_task burial;
 };

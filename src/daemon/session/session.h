@@ -26,6 +26,12 @@ struct session_totals;
 
 enum session_state { SESSION_ACTIVE, SESSION_EXPIRED, SESSION_QUEUED };
 
+/* GPU time, as NVML shows it, of the present stretch of time and of the one before. */
+struct nvml_window {
+    uint64_t from_ns; /* when the present one began */
+    uint64_t busy_ns, before_ns;
+};
+
 struct session_gpu {
     uint8_t uuid[GPU_UUID_BYTES];
     bool is_mig; /* a MIG instance: NVML and CUDA write its UUID "MIG-..." */
@@ -46,6 +52,9 @@ struct session_gpu {
         ahead_before; /* the same of what processes counted ahead; and how many samples told nothing of it */
     unsigned ahead_samples;
     unsigned left_weight;
+    /* nvml_time.c: its GPU time while no share counted, in all and lately. */
+    uint64_t nvml_ns;
+    struct nvml_window nvml_window;
     bool has_moved; /* a process of it changed its slot around the sample */
 };
 
