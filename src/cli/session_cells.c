@@ -76,7 +76,7 @@ void cells_achieved(struct table_cell *cell, const json_t *session, const json_t
     const char *lease = session_text(session, "lease");
     double ratio = json_number_value(json_object_get(gpu, "compute_achieved_ratio"));
     bool is_idle = strcmp(lease, "none") == 0 && !json_is_true(json_object_get(session, "waiting"));
-    if (json_is_true(json_object_get(gpu, "achieved_by_nvml")))
+    if (json_is_true(json_object_get(gpu, "achieved_by_nvml")) && ratio >= 0.0005)
         table_cell_print(cell, TABLE_PLAIN, "~%.1f%%", 100 * ratio);
     else if (strcmp(lease, "free") == 0 || (is_idle && ratio == 0))
         table_cell_print(cell, TABLE_PLAIN, "-");

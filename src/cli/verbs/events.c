@@ -141,7 +141,7 @@ const struct cli_verb verb_events = {
     .text =
         "The daemon keeps events for history-days of gpuslice.conf (31), at most history-records of them "
         "(10,000). You see those of your own sessions, of the GPUs and of the daemon; root sees all. TIME is "
-        "how long ago, like 90m or 7d, or when, like 14:30, 2026-01-31 or 2026-01-31T14:30.",
+        "how long ago, like 90m or 7d, or when, like 2026-01-31T14:30, 2026-01-31, or 14:30 of today.",
     .examples = "  gpuslice events -f train --since 1h\n  gpuslice events --json | jq 'select(.kind == "
                 "\"memory.denied\")'",
     .options = options,

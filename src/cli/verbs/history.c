@@ -131,7 +131,8 @@ const struct cli_verb verb_history = {
     .text =
         "SESSION is a name, or the beginning of an ID; 'gpuslice show SESSION' says all that is known of the "
         "last of "
-        "these. TIME is how long ago, like 90m or 7d, or when, like 14:30, 2026-01-31 or 2026-01-31T14:30. "
+        "these. TIME is how long ago, like 90m or 7d, or when, like 2026-01-31T14:30, 2026-01-31, or 14:30 "
+        "of today. "
         "PEAK is the most memory at once, of those moments at which the daemon looked (each second, and at "
         "the end of a process); WAITED adds up the queue, room on the card and all threads' waits for turns; "
         "EXIT is the exit status of COMMAND, where Linux tells. GPU time marked ~ is NVML's figure. The "
