@@ -3,11 +3,12 @@
 #include <string.h>
 
 const struct cli_verb *const cli_verbs[] = {
-    &verb_run,     &verb_create,   &verb_list,    &verb_show,         &verb_set,
-    &verb_suspend, &verb_resume,   &verb_release, &verb_gpus,         &verb_scheduler,
-    &verb_top,     &verb_usage,    &verb_history, &verb_dashboard,    &verb_events,
-    &verb_doctor,  &verb_config,   &verb_cdi,     &verb_completion,   &verb_version,
-    &verb_help,    &verb_allocate, &verb_status,  &verb_run_existing, NULL,
+    &verb_run,     &verb_create, &verb_list,     &verb_show,      &verb_set,
+    &verb_suspend, &verb_resume, &verb_release,  &verb_gpus,      &verb_scheduler,
+    &verb_top,     &verb_usage,  &verb_history,  &verb_dashboard, &verb_events,
+    &verb_doctor,  &verb_config, &verb_backup,   &verb_cdi,       &verb_completion,
+    &verb_version, &verb_help,   &verb_allocate, &verb_status,    &verb_run_existing,
+    NULL,
 };
 
 const struct cli_verb *cli_verb_find(const char *name)

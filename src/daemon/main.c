@@ -60,6 +60,7 @@
 #include "daemon/settings/gslice_environment.h"
 #include "daemon/settings/settings.h"
 #include "daemon/store/store.h"
+#include "daemon/store/store_backup.h"
 #include "daemon/users/lent_uids.h"
 #include "daemon/users/user_time.h"
 
@@ -82,6 +83,16 @@ static int configure(struct daemon *daemon, const char *idle_exit, struct error 
         return error_set(error, EPERM, NULL, "--system needs root; leave it out for a daemon of your own");
     int result = paths_find(&daemon->paths, role, daemon->options.simulated, error);
     return result < 0 ? result : settings_load(daemon, idle_exit, error);
+}
+
+static int run_backup(struct daemon *daemon)
+{
+    struct error error;
+    if (configure(daemon, NULL, &error) == 0 &&
+        store_backup(&daemon->paths, daemon->options.backup, &error) == 0)
+        return EXIT_SUCCESS;
+    fprintf(stderr, "gpusliced: %s\n", error.message);
+    return EXIT_FAILURE;
 }
 
 /* --- Background ------------------------------------------------------------------------------------ */
@@ -459,6 +470,8 @@ int main(int count, char **arguments)
         return status;
     if (probed)
         return context_probe_run(probed, daemon->options.simulated);
+    if (daemon->options.backup)
+        return run_backup(daemon);
     if (checkpoint)
         return checkpoint_run(checkpoint, daemon->options.simulated);
     leave_session(arguments);

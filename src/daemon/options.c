@@ -23,6 +23,7 @@ static const struct {
     {"probe-context", "UUID", 'p', NULL}, /* context_probe.h: not for users */
     {"checkpoint", "ORDER", 'c', NULL},   /* checkpoint_run.h: not for users */
     {"fresh", NULL, 'F', "keep a damaged state file aside, and begin without sessions"},
+    {"backup", "FILE", 'b', "copy the state file to FILE, a new file, while a daemon runs or not, and exit"},
     {"version", NULL, 'V', "print the version"},
     {"help", NULL, 'h', "print this"},
 };
@@ -83,6 +84,9 @@ int options_parse(struct daemon_options *chosen, const char **idle_exit, const c
             break;
         case 'c':
             *checkpoint = optarg;
+            break;
+        case 'b':
+            chosen->backup = optarg;
             break;
         case 'd':
             chosen->on_demand = true;

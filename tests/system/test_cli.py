@@ -292,7 +292,7 @@ def test_help_needs_no_daemon_and_names_every_option(make_daemon):
     daemon = make_daemon()
     overview = daemon.cli("help").stdout
     verbs = [line.split()[0] for line in overview.splitlines() if line[:2] == "  " and line[2] != " " and "gpuslice" not in line[:12]]
-    assert {"run", "create", "list", "show", "set", "suspend", "resume", "release", "gpus", "scheduler", "usage", "top", "dashboard", "events", "doctor", "config",
+    assert {"run", "create", "list", "show", "set", "suspend", "resume", "release", "gpus", "scheduler", "usage", "history", "top", "dashboard", "events", "doctor", "config", "backup",
             "cdi", "completion", "version",
             "help", "allocate", "status", "run-existing"} == set(verbs)
     for verb in verbs:

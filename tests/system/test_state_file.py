@@ -1,8 +1,10 @@
 """A state file that cannot be used: refused and left alone, put aside when told to, and put back."""
 import hashlib
+import json
 import os
 import re
 import resource
+import shutil
 import sqlite3
 import subprocess
 
@@ -307,3 +309,21 @@ def test_columns_of_a_later_release_are_left_alone(daemon):
         assert state.execute("SELECT limit_bytes, of_tomorrow FROM session_gpus").fetchall() == [(2 * LIMIT, 7)]
     state.close()
     daemon.start()
+
+
+def test_a_backup_is_whole_while_the_daemon_writes(daemon, tmp_path):
+    for number in range(3):
+        daemon.cli("create", "--name", f"s{number}", "--memory", "1MiB")  # in the file's log alone
+    copy = tmp_path / "copy.db"
+    daemon.cli("backup", copy)
+    assert copy.stat().st_mode & 0o777 == 0o600 and copy.stat().st_uid == os.getuid()
+    assert "must be a new file" in daemon.cli("backup", copy, check=False).stderr
+    daemon.cli("release", "--all")
+    daemon.stop()
+    state = daemon.state / "simulated"
+    for name in ("state.db", "state.db-wal", "state.db-shm"):
+        (state / name).unlink(missing_ok=True)
+    shutil.copy(copy, state / "state.db")
+    daemon.start()
+    assert {session["name"] for session in json.loads(daemon.cli("list", "--json").stdout)} == {"s0", "s1", "s2"}
+    assert "did not stop in order" not in daemon.log_text()

@@ -59,8 +59,9 @@ enum daemon_end {
 
 struct daemon_options {
     bool system, simulated;
-    bool fresh;     /* put an unusable state file aside, and begin without sessions */
-    bool on_demand; /* exit when there have been no sessions for a while */
+    bool fresh;         /* put an unusable state file aside, and begin without sessions */
+    const char *backup; /* copy the state file there, and exit; NULL: be a daemon */
+    bool on_demand;     /* exit when there have been no sessions for a while */
 };
 
 /* Sums over sessions and processes that have gone, per GPU, so that the counters of /metrics only rise. */
@@ -121,13 +122,13 @@ struct daemon {
     struct metrics_file *metrics_file;
     const struct requester *asker; /* changes.h; NULL: the loop is handling nobody's request */
     struct events *events;
-    struct followers *followers;      /* of events, by HTTP */
-    struct user_names *user_names;    /* for people who read answers */
-    struct observer *undrainable;     /* undrainable.h */
-    struct uncovered *uncovered;      /* NULL: this is not a system daemon */
-    struct past *past;                /* past.h; NULL: no history is kept */
-    struct history *history;          /* the same */
-    struct ended *ended;              /* the same */
+    struct followers *followers;   /* of events, by HTTP */
+    struct user_names *user_names; /* for people who read answers */
+    struct observer *undrainable;  /* undrainable.h */
+    struct uncovered *uncovered;   /* NULL: this is not a system daemon */
+    struct past *past;             /* past.h; NULL: no history is kept */
+    struct history *history;       /* the same */
+    struct ended *ended;           /* the same */
     struct nvml_time *nvml_time;
     struct waiters *waiters;          /* HTTP requests that wait for a place in the queue */
     SLIST_HEAD(, observer) observers; /* of changes (changes.h) */
