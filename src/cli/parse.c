@@ -8,6 +8,7 @@
 #include "cli/moment.h"
 #include "cli/near.h"
 #include "client/columns.h"
+#include "client/session_pod.h"
 
 /* --- What each kind of word must look like --------------------------------------------------------- */
 
@@ -106,7 +107,7 @@ static int check_operand(enum cli_kind kind, const char *text, struct error *err
 {
     switch (kind) {
     case CLI_SESSION:
-        return check_name(text, "session's ID or name", error);
+        return session_pod_is_meant(text) ? 0 : check_name(text, "session's ID or name", error);
     case CLI_SHELL:
         return check_shell(text, error);
     case CLI_VERB:

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "client/session_pod.h"
 
 #define ANSWER_MAX (64u << 20) /* a longer answer fails with -EFBIG */
 
@@ -193,9 +194,12 @@ int client_request(struct client *client, const char *method, const char *path, 
 int client_request_session(struct client *client, const char *method, const char *session, const char *behind,
                            const json_t *body, json_t **answer, struct error *error)
 {
-    char path[256];
-    snprintf(path, sizeof(path), "/v1/sessions/%s%s", session, behind);
-    int result = client_request(client, method, path, body, answer, error);
+    char path[256], id[SESSION_POD_ID_TEXT];
+    int result = session_pod_is_meant(session) ? session_pod_find(client, session, id, error) : 0;
+    if (result < 0)
+        return result;
+    snprintf(path, sizeof(path), "/v1/sessions/%s%s", session_pod_is_meant(session) ? id : session, behind);
+    result = client_request(client, method, path, body, answer, error);
     if (result < 0 && error && error->code && strcmp(error->code, "ERR_SESSION_NOT_FOUND") == 0)
         return error_set(
             error, error->status, error->code,

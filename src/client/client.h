@@ -24,7 +24,8 @@ void client_close(struct client *client);
 int client_request(struct client *client, const char *method, const char *path, const json_t *body,
                    json_t **answer, struct error *error);
 
-/* The same on /v1/sessions/SESSION`behind`. `session` is made of the characters of an ID or name. */
+/* The same on /v1/sessions/SESSION`behind`. `session` is made of the characters of an ID or name, or names a pod
+ * (session_pod.h). */
 int client_request_session(struct client *client, const char *method, const char *session, const char *behind,
                            const json_t *body, json_t **answer, struct error *error);
 

@@ -65,3 +65,17 @@ def test_a_declared_session_loses_the_labels_that_its_file_no_longer_has(daemon)
     wait_for(lambda: daemon.request("GET", "/v1/sessions/a")[1].get("label") == "team=vision", "the label")
     file.write_text("[a]\n")
     wait_for(lambda: daemon.request("GET", "/v1/sessions/a")[1]["label"] is None, "no label")
+
+
+def test_a_session_is_found_by_its_pod(daemon):
+    for container in ("main", "side"):
+        assert daemon.request("POST", "/v1/sessions", {"namespace": "lab", "pod": "train-0", "container": container,
+                                                       "memory_bytes": MIB})[0] == 201
+    assert daemon.request("POST", "/v1/sessions", {"namespace": "lab", "pod": "other", "memory_bytes": MIB})[0] == 201
+    assert json.loads(daemon.cli("show", "lab/other", "--json").stdout)["pod"] == "other"
+    assert json.loads(daemon.cli("show", "lab/train-0/side", "--json").stdout)["container"] == "side"
+    assert "2 sessions are for containers of the pod" in daemon.cli("show", "lab/train-0", check=False).stderr
+    assert "no session" in daemon.cli("show", "lab/none", check=False).stderr
+    daemon.cli("release", "lab/train-0/side", "lab/other")
+    assert [session["pod"] for session in json.loads(daemon.cli("history", "lab/other", "--json").stdout)] == ["other"]
+    assert len(daemon.cli("events", "lab/train-0").stdout.splitlines()) == 4

@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "client/client.h"
 #include "client/session_fields.h"
+#include "client/session_pod.h"
 
 static const struct cli_option options[] = {
     {"follow", NULL, CLI_FLAG, offsetof(struct cli_arguments, follow),
@@ -34,7 +35,7 @@ struct place {
 
 /* Which events are printed. */
 struct choice {
-    const char *session; /* name, ID or the beginning of an ID; NULL: any */
+    const char *session; /* name, ID or the beginning of an ID, or a pod; NULL: any */
     void (*print)(const json_t *event);
     struct place after; /* of the last event that was printed already */
     json_t *last;       /* collects the last `lines` events; NULL: they are printed */
@@ -55,12 +56,18 @@ static bool is_behind(struct place place, struct place other)
     return place.daemon != other.daemon ? place.daemon > other.daemon : place.number > other.number;
 }
 
+static bool is_about(const json_t *event, const char *session)
+{
+    return session_pod_is_meant(session)
+               ? session_pod_is_of(event, session)
+               : strcmp(session_text(event, "name"), session) == 0 ||
+                     strncmp(session_text(event, "session_id"), session, strlen(session)) == 0;
+}
+
 static void take_event(const json_t *event, void *context)
 {
     const struct choice *choice = context;
-    const char *id = session_text(event, "session_id");
-    if (choice->session && strcmp(session_text(event, "name"), choice->session) != 0 &&
-        strncmp(id, choice->session, strlen(choice->session)) != 0)
+    if (choice->session && !is_about(event, choice->session))
         return;
     if (!is_behind(place_of(event), choice->after))
         return;

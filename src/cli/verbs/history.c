@@ -8,6 +8,7 @@
 #include "cli/session_cells.h"
 #include "cli/verbs.h"
 #include "client/session_fields.h"
+#include "client/session_pod.h"
 
 #define SINCE_STANDARD_USEC (UINT64_C(86400) * 1000000)
 
@@ -74,6 +75,14 @@ static void print_table(const json_t *sessions)
     table_free(&table);
 }
 
+/* Keep those of that pod. */
+static void keep_pods(json_t *sessions, const char *pod)
+{
+    for (size_t i = json_array_size(sessions); i-- > 0;)
+        if (!session_pod_is_of(json_array_get(sessions, i), pod))
+            json_array_remove(sessions, i);
+}
+
 static int find_user(const char *text, unsigned *uid, struct error *error)
 {
     const struct passwd *user = getpwnam(text);
@@ -96,7 +105,7 @@ static int compose_path(const struct cli_arguments *arguments, char path[static 
                                    (unsigned long long)arguments->until_usec / 1000);
     if (arguments->lines)
         length += (size_t)snprintf(path + length, 256 - length, "&most=%u", arguments->lines);
-    if (arguments->operands[0])
+    if (arguments->operands[0] && !session_pod_is_meant(arguments->operands[0]))
         length += (size_t)snprintf(path + length, 256 - length, "&session=%s", arguments->operands[0]);
     if (!arguments->user)
         return 0;
@@ -113,7 +122,9 @@ static enum cli_status run_history(const struct cli_arguments *arguments)
     struct error error;
     if (compose_path(arguments, path, &error) < 0 || cells_get(path, arguments, &answer, &error) < 0)
         return cli_report(&error);
-    const json_t *sessions = json_object_get(answer, "sessions");
+    json_t *sessions = json_object_get(answer, "sessions");
+    if (arguments->operands[0] && session_pod_is_meant(arguments->operands[0]))
+        keep_pods(sessions, arguments->operands[0]);
     if (arguments->json)
         cells_print_json(sessions);
     else

@@ -1,0 +1,64 @@
+#include "client/session_pod.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/session_fields.h"
+
+#define NAME_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+bool session_pod_is_meant(const char *text)
+{
+    unsigned parts = 0;
+    for (;; text++) {
+        size_t length = strspn(text, NAME_LETTERS);
+        text += length;
+        if (!length || ++parts > 3)
+            return false;
+        if (*text != '/')
+            return *text == '\0' && parts > 1;
+    }
+}
+
+/* Whether the text, up to its end or the next '/', is the session's. Moves on behind it. */
+static bool part_matches(const char **text, const json_t *session, const char *field)
+{
+    const char *value = session_text(session, field);
+    size_t length = strcspn(*text, "/");
+    bool is_same = strlen(value) == length && memcmp(value, *text, length) == 0;
+    *text += length + ((*text)[length] == '/');
+    return is_same;
+}
+
+bool session_pod_is_of(const json_t *object, const char *text)
+{
+    return part_matches(&text, object, "namespace") && part_matches(&text, object, "pod") &&
+           (!*text || part_matches(&text, object, "container"));
+}
+
+int session_pod_find(struct client *client, const char *text, char id[static SESSION_POD_ID_TEXT],
+                     struct error *error)
+{
+    json_t *sessions = NULL, *found = NULL;
+    const json_t *session;
+    size_t i, count = 0;
+    int result = client_request(client, "GET", "/v1/sessions", NULL, &sessions, error);
+    json_array_foreach(sessions, i, session)
+    {
+        if (!session_pod_is_of(session, text))
+            continue;
+        found = (json_t *)session;
+        count++;
+    }
+    if (result == 0 && count == 0)
+        result = error_set(error, ENOENT, "ERR_SESSION_NOT_FOUND", "no session is for the pod '%s'", text);
+    if (result == 0 && count > 1)
+        result = error_set(error, EBUSY, "ERR_AMBIGUOUS",
+                           "%zu sessions are for containers of the pod '%s'; give NAMESPACE/POD/CONTAINER",
+                           count, text);
+    if (result == 0)
+        snprintf(id, SESSION_POD_ID_TEXT, "%s", session_text(found, "session_id"));
+    json_decref(sessions);
+    return result;
+}

@@ -1,0 +1,16 @@
+/* session_pod.h - the session of a pod, by the names that a cluster has for it. */
+#pragma once
+
+#include "client/client.h"
+
+#define SESSION_POD_ID_TEXT 32
+
+/* Whether `text` is NAMESPACE/POD or NAMESPACE/POD/CONTAINER, each of [A-Za-z0-9._-], rather than a session's ID or name. */
+bool session_pod_is_meant(const char *text);
+
+/* Whether a session, or an event of one, is of that pod. */
+bool session_pod_is_of(const json_t *object, const char *text);
+
+/* The ID of the session that is for that pod. Fails where none is, and where sessions of several containers are. */
+int session_pod_find(struct client *client, const char *text, char id[static SESSION_POD_ID_TEXT],
+                     struct error *error);
