@@ -77,7 +77,7 @@ function renderChart(changes) {
     const values = {...YAML.parse(fs.readFileSync(path.join(chart, 'values.yaml'), 'utf8')), ...changes};
     const description = YAML.parse(fs.readFileSync(path.join(chart, 'Chart.yaml'), 'utf8'));
     const context = {Values: values, Release: {Namespace: 'gpuslice'}, Chart: {AppVersion: description.appVersion}};
-    return ['rights', 'deviceclass', 'daemonset'].map(name => {
+    return ['rights', 'deviceclass', 'daemonset', 'podmonitor'].map(name => {
         const template = fs.readFileSync(path.join(chart, 'templates', name + '.yaml'), 'utf8');
         return render(template, context).trim();
     }).filter(Boolean).join('\n---\n') + '\n';

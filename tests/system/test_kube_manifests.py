@@ -46,6 +46,9 @@ def test_the_plain_manifests_are_the_chart_with_its_own_values():
     ({"mode": "both", "slices": "4", "sliceMemory": "4GiB", "sliceCompute": "20%"},
      ["--slices=4", "--slice-memory=4GiB", "--slice-compute=20%"], []),
     ({"createNamespace": True, "simulated": "true"}, ["kind: Namespace", 'value: "1"'], ['value: "0"', "--without-driver"]),
+    ({"metricsPort": 0}, [], ["GPUSLICE_METRICS_ADDR", "containerPort", "kind: PodMonitor"]),
+    ({"metricsPort": "9500", "podMonitor": True}, ["value: 0.0.0.0:9500", "containerPort: 9500", "kind: PodMonitor"], []),
+    ({"resources": {"daemon": {"limits": {"cpu": "2"}}, "kubelet": {}}}, ['cpu: "2"'], ["cpu: 50m"]),
     ({"withoutDriver": "true", "kubeletDir": "/srv/kubelet"}, ["--without-driver", "path: /srv/kubelet/plugins,"],
      ["/var/lib/kubelet"]),
 ])
@@ -61,7 +64,7 @@ def test_values_of_the_chart_do_what_they_say(tmp_path, values, there, not_there
 
 def test_switches_are_values_of_either_kind():
     """`helm --set simulated=true` is a boolean, as in values.yaml; `--set-string` is a text. Helm compares none with the other."""
-    switches = ("simulated", "withoutDriver", "sliceOversubscribe")
+    switches = ("simulated", "withoutDriver", "sliceOversubscribe", "podMonitor")
     on, as_text = (manifests("render", json.dumps(dict.fromkeys(switches, value))).stdout for value in (True, "true"))
     assert on == as_text and "--slice-oversubscribe" in on
     assert "--slice-oversubscribe=managed" in manifests("render", json.dumps({"sliceOversubscribe": "managed"})).stdout
@@ -119,6 +122,23 @@ def test_a_version_that_a_container_has_stays(tmp_path):
     specification.unlink()
     install(trees["3.0"], node, cdi)
     assert sorted(os.listdir(node)) == ["3.0", "current"]
+
+
+def test_probes_ask_the_daemon_and_pass_where_there_is_no_gpu(tmp_path, daemon):
+    """In place of nsenter, a program that does the same in the mount namespace at hand."""
+    (tmp_path / "nsenter").write_text('#!/bin/sh\nshift 4\nexec "$@"\n')
+    (tmp_path / "nsenter").chmod(0o755)
+    (tmp_path / "current").symlink_to(daemon.product.gpuslice.parent.parent)
+
+    def check(**more):
+        environment = {**daemon.environment(), "PATH": f"{tmp_path}:{os.environ['PATH']}", **more}
+        return subprocess.run([FOLDER / "run-daemon", "--check", tmp_path], env=environment, timeout=60).returncode
+
+    assert check() == 0
+    daemon.stop()
+    assert check() != 0
+    if not os.path.exists("/proc/driver/nvidia/version"):
+        assert check(GPUSLICE_SIMULATED="0") == 0
 
 
 def test_a_node_without_a_gpu_waits(tmp_path):
