@@ -209,33 +209,18 @@ static int add_key(json_t *body, struct error *error)
                : error_set_errno(error, ENOMEM, "cannot ask for a session");
 }
 
-static int ask(struct client *client, const struct session_wish *wish, const json_t *body,
-               const struct session_progress *progress, json_t **session, struct error *error)
-{
-    int result = client_request(client, "POST", "/v1/sessions", body, session, error);
-    if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
-        result =
-            wait_in_line(client, wish->wait_usec ? wish->wait_usec : UINT64_MAX, progress, session, error);
-    if (result < 0) {
-        json_decref(*session);
-        *session = NULL;
-    }
-    return result;
-}
-
 /* Ask, and ask again where the daemon died under the request or was restarted. */
-static int ask_until_answered(struct client *client, const struct session_wish *wish, const json_t *body,
-                              const struct session_progress *progress, json_t **session, struct error *error)
+static int ask(struct client *client, const json_t *body, json_t **session, struct error *error)
 {
     int result = start_daemon(client, error);
     if (result == -ENOTCONN) /* nobody has begun to restart it */
         return result;
     if (result == 0)
-        result = ask(client, wish, body, progress, session, error);
+        result = client_request(client, "POST", "/v1/sessions", body, session, error);
     for (unsigned tries = 1; start_may_help(result) && tries < TRIES_MOST; tries++) {
         if ((result = start_reach(client, error)) < 0)
             return result;
-        result = ask(client, wish, body, progress, session, error);
+        result = client_request(client, "POST", "/v1/sessions", body, session, error);
     }
     return result;
 }
@@ -254,8 +239,11 @@ int session_create(struct client *client, const struct session_wish *wish, bool 
     if (result == 0 && wish->wait_usec)
         json_object_set_new(body, "wait", json_true());
     if (result == 0)
-        result = ask_until_answered(client, wish, body, progress, session, error);
+        result = ask(client, body, session, error);
     json_decref(body);
+    if (result == 0 && strcmp(session_text(*session, "state"), "queued") == 0)
+        result =
+            wait_in_line(client, wish->wait_usec ? wish->wait_usec : UINT64_MAX, progress, session, error);
     if (result == 0) {
         tell_of_staying(*session, progress);
         warn_of_small_host(*session, progress);
