@@ -191,11 +191,22 @@ int client_request(struct client *client, const char *method, const char *path, 
     return result;
 }
 
+static int find_pod(struct client *client, const char *pod, char id[static SESSION_POD_ID_TEXT],
+                    struct error *error)
+{
+    json_t *sessions = NULL;
+    int result = client_request(client, "GET", "/v1/sessions", NULL, &sessions, error);
+    if (result == 0)
+        result = session_pod_find(sessions, pod, id, error);
+    json_decref(sessions);
+    return result;
+}
+
 int client_request_session(struct client *client, const char *method, const char *session, const char *behind,
                            const json_t *body, json_t **answer, struct error *error)
 {
     char path[256], id[SESSION_POD_ID_TEXT];
-    int result = session_pod_is_meant(session) ? session_pod_find(client, session, id, error) : 0;
+    int result = session_pod_is_meant(session) ? find_pod(client, session, id, error) : 0;
     if (result < 0)
         return result;
     snprintf(path, sizeof(path), "/v1/sessions/%s%s", session_pod_is_meant(session) ? id : session, behind);

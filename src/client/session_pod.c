@@ -37,28 +37,24 @@ bool session_pod_is_of(const json_t *object, const char *text)
            (!*text || part_matches(&text, object, "container"));
 }
 
-int session_pod_find(struct client *client, const char *text, char id[static SESSION_POD_ID_TEXT],
+int session_pod_find(const json_t *sessions, const char *text, char id[static SESSION_POD_ID_TEXT],
                      struct error *error)
 {
-    json_t *sessions = NULL, *found = NULL;
-    const json_t *session;
+    const json_t *session, *found = NULL;
     size_t i, count = 0;
-    int result = client_request(client, "GET", "/v1/sessions", NULL, &sessions, error);
-    json_array_foreach(sessions, i, session)
+    json_array_foreach((json_t *)sessions, i, session)
     {
         if (!session_pod_is_of(session, text))
             continue;
-        found = (json_t *)session;
+        found = session;
         count++;
     }
-    if (result == 0 && count == 0)
-        result = error_set(error, ENOENT, "ERR_SESSION_NOT_FOUND", "no session is for the pod '%s'", text);
-    if (result == 0 && count > 1)
-        result = error_set(error, EBUSY, "ERR_AMBIGUOUS",
-                           "%zu sessions are for containers of the pod '%s'; give NAMESPACE/POD/CONTAINER",
-                           count, text);
-    if (result == 0)
-        snprintf(id, SESSION_POD_ID_TEXT, "%s", session_text(found, "session_id"));
-    json_decref(sessions);
-    return result;
+    if (count == 0)
+        return error_set(error, ENOENT, "ERR_SESSION_NOT_FOUND", "no session is for the pod '%s'", text);
+    if (count > 1)
+        return error_set(error, EBUSY, "ERR_AMBIGUOUS",
+                         "%zu sessions are for containers of the pod '%s'; give NAMESPACE/POD/CONTAINER",
+                         count, text);
+    snprintf(id, SESSION_POD_ID_TEXT, "%s", session_text(found, "session_id"));
+    return 0;
 }

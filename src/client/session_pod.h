@@ -1,7 +1,10 @@
 /* session_pod.h - the session of a pod, by the names that a cluster has for it. */
 #pragma once
 
-#include "client/client.h"
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/error.h"
 
 #define SESSION_POD_ID_TEXT 32
 
@@ -11,6 +14,6 @@ bool session_pod_is_meant(const char *text);
 /* Whether a session, or an event of one, is of that pod. */
 bool session_pod_is_of(const json_t *object, const char *text);
 
-/* The ID of the session that is for that pod. Fails where none is, and where sessions of several containers are. */
-int session_pod_find(struct client *client, const char *text, char id[static SESSION_POD_ID_TEXT],
+/* The ID of the session in the list that is for that pod. Fails where none is, and where sessions of several containers are. */
+int session_pod_find(const json_t *sessions, const char *text, char id[static SESSION_POD_ID_TEXT],
                      struct error *error);
