@@ -14,7 +14,7 @@ bool session_pod_is_meant(const char *text)
     for (;; text++) {
         size_t length = strspn(text, NAME_LETTERS);
         text += length;
-        if (!length || ++parts > 3)
+        if (!length || strchr("._-", text[-(ptrdiff_t)length]) || ++parts > 3)
             return false;
         if (*text != '/')
             return *text == '\0' && parts > 1;

@@ -8,7 +8,8 @@
 
 #define SESSION_POD_ID_TEXT 32
 
-/* Whether `text` is NAMESPACE/POD or NAMESPACE/POD/CONTAINER, each of [A-Za-z0-9._-], rather than a session's ID or name. */
+/* Whether `text` is NAMESPACE/POD or NAMESPACE/POD/CONTAINER, each of [A-Za-z0-9._-] and without a dot or dash
+ * at its start, rather than a session's ID or name. */
 bool session_pod_is_meant(const char *text);
 
 /* Whether a session, or an event of one, is of that pod. */

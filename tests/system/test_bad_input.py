@@ -55,14 +55,14 @@ def test_invalid_durations(kept, value):
         refused(kept, "create", f"{option}={value}", status=2)
 
 
-@pytest.mark.parametrize("word", ["a/b", "../sessions", "/", "..//", "a b", "", "a\nb", "%2e%2e", "x" * 300, "?a=b", "ü"])
+@pytest.mark.parametrize("word", ["a/b/c/d", "../sessions", "/", "..//", "a b", "", "a\nb", "%2e%2e", "x" * 300, "?a=b", "ü"])
 def test_invalid_ids(kept, word):
     for verb in (["show"], ["release"], ["set", "--memory", "1MiB"], ["run", "--session"]):
         command = ["true"] if verb[0] == "run" else []
         refused(kept, *verb, word, *command, status=2)
 
 
-@pytest.mark.parametrize("word", ["..", "nobody", "ffffffffffff", "x" * 63])
+@pytest.mark.parametrize("word", ["..", "nobody", "ffffffffffff", "x" * 63, "a/b"])
 def test_ids_of_no_session(kept, word):
     for verb in (["show"], ["release"], ["set", "--memory", "1MiB"], ["run", "--session"]):
         command = ["true"] if verb[0] == "run" else []

@@ -47,7 +47,7 @@ const struct cli_verb verb_backup = {
             "system daemon's state it needs root. To put it back, stop the daemon, remove state.db, "
             "state.db-wal and "
             "state.db-shm of its state folder, and copy FILE to state.db there.",
-    .examples = "  gpuslice backup /root/gpuslice-state.db",
+    .examples = "  gpuslice backup gpuslice-state.db",
     .options = options,
     .act = run_backup,
 };

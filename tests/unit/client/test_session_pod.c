@@ -15,7 +15,8 @@ static void a_pod_has_two_or_three_parts(void **state)
     assert_false(session_pod_is_meant("/train"));
     assert_false(session_pod_is_meant("default/"));
     assert_false(session_pod_is_meant("a/b/c/d"));
-    assert_false(session_pod_is_meant("a/../b c"));
+    assert_false(session_pod_is_meant("a/../b"));
+    assert_false(session_pod_is_meant("a/b c"));
     assert_false(session_pod_is_meant(""));
 }
 
