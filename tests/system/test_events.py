@@ -326,6 +326,18 @@ def test_events_outlive_the_daemon_and_say_how_it_ended(daemon):
     assert told(daemon, "--since", "2020-01-31T14:30") == events and created.endswith("Z")
 
 
+def test_events_say_who_asked(daemon):
+    daemon.cli("create", "--name", "s", "--memory", "64MiB", "--oversubscribe")
+    for words in (["set", "s", "--memory", "32MiB"], ["suspend", "s"], ["resume", "s"], ["release", "s"]):
+        daemon.cli(*words)
+    asked = {event["kind"]: event.get("by") for event in told(daemon)}
+    for kind in ("session.created", "session.changed", "session.suspend_asked", "session.resume_asked", "session.released"):
+        assert asked[kind]["uid"] == os.getuid() and asked[kind]["command"] == "gpuslice" and asked[kind]["pid"] > 0
+    assert asked["session.ended"] is None and asked["daemon.started"] is None
+    line = next(line for line in daemon.cli("events").stdout.splitlines() if "session.released" in line)
+    assert re.search(r"released, by \S+ \(gpuslice, pid \d+\)$", line)
+
+
 def test_events_beyond_the_daemons_memory_come_from_the_file(daemon):
     for _ in range(360):
         assert daemon.request("POST", "/v1/sessions", {"name": "brief"})[0] == 201

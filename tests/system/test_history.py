@@ -50,7 +50,7 @@ def test_what_a_session_used_is_known_over_a_killed_daemon(daemon):
     daemon.cli("create", "--name", "long", "--memory", "64MiB", "--label", "team=a")
     Child(daemon.attach_socket, daemon.session("long")["session_id"], held_bytes=5 * MIB).kill()
     wait_for(lambda: not daemon.session("long")["processes"], "the process to be gone")
-    assert daemon.request("GET", "/v1/usage")[0] == 200  # which writes what there is
+    assert ended(daemon) == []  # answered when what there was is written
     daemon.kill()
     daemon.start()
     daemon.cli("release", "long")
@@ -72,7 +72,7 @@ def test_the_wait_in_the_queue_counts(make_daemon, make_gpu, reap):
     daemon.cli("release", "first")
     assert waits.wait(60) == 0
     session = only(wait_for(lambda: ended(daemon, "next"), "the session's end"))
-    assert session["queue_wait_seconds"] >= 1 and session["was_admitted"]
+    assert session["queue_wait_seconds"] >= 0.5 and session["was_admitted"]
 
 
 def test_the_history_is_searched_by_name_time_and_number(daemon):

@@ -150,7 +150,7 @@ const struct cli_verb verb_history = {
         "daemon "
         "keeps as many days as history-days of gpuslice.conf says (31), and at most history-records sessions "
         "(10,000). You see your own; root sees all.",
-    .examples = "  gpuslice history --since 7d --user ana\n  gpuslice history train --json",
+    .examples = "  gpuslice history --since 7d --user root\n  gpuslice history train --json",
     .options = options,
     .act = run_history,
 };

@@ -32,10 +32,11 @@ struct session_totals {
     uint64_t processes;
     uint64_t queued_usec; /* by the loop's clock: when it began to wait in the queue; 0: it did not */
     uint64_t queue_wait_usec;
-    char command[16];    /* of its first process; "": none has attached */
-    json_t *refusals;    /* texts; NULL: none */
-    json_t *released_by; /* requester_json(); NULL: nobody released it */
-    bool is_changed;     /* since they were written last */
+    char command[16];      /* of its first process; "": none has attached */
+    json_t *refusals;      /* texts; NULL: none */
+    json_t *released_by;   /* requester_json(); NULL: nobody released it */
+    bool is_changed;       /* since they were written last */
+    uint64_t written_usec; /* by the loop's clock */
 };
 
 /* What an earlier daemon left of a session that had not ended. */
@@ -302,14 +303,16 @@ static void keep_ended(struct session *session, const char *why)
          session_json(session, totals, now.tv_sec, why));
 }
 
-void ended_keep_totals(struct daemon *daemon)
+void ended_keep_totals(struct session *session, bool in_any_case)
 {
-    for (struct session *session = daemon->sessions; session; session = session->next) {
-        if (!session->totals || !session->totals->is_changed)
-            continue;
-        session->totals->is_changed = false;
-        keep(session, RECORD_TOTALS, 0, totals_json(session->totals));
-    }
+    struct session_totals *totals = session->totals;
+    uint64_t now = daemon_now_usec();
+    if (!totals || !totals->is_changed ||
+        (!in_any_case && now - totals->written_usec < ENDED_TOTALS_SECONDS * UINT64_C(1000000)))
+        return;
+    totals->is_changed = false;
+    totals->written_usec = now;
+    keep(session, RECORD_TOTALS, 0, totals_json(totals));
 }
 
 static void free_totals(struct session *session)
@@ -336,6 +339,7 @@ static void on_change(void *context, const struct change *change)
         break;
     case CHANGE_PROCESS_DIED:
         see_all_bytes(change->session);
+        ended_keep_totals(change->session, true);
         break;
     case CHANGE_MEMORY_REFUSED:
         see_refusal(change->session, change->message);

@@ -1,9 +1,10 @@
 /* ended.h - what is kept of a session that has ended: what it asked for, what it got, and why it ended.
  *
  * totals   what a session has used so far, under this daemon and earlier ones. Those of sessions that run are written every
- *          few seconds, so that a daemon that is killed takes no more than that with it */
+ *          ten seconds, so that a daemon that is killed takes no more than that with it */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -23,5 +24,7 @@ void ended_see_bytes(struct session *session, uint64_t bytes);
 /* It has waited so long for room on its card. */
 void ended_add_room_wait(struct session *session, uint64_t ns);
 
-/* Have the totals written that have changed since the last call. */
-void ended_keep_totals(struct daemon *daemon);
+/* Have its totals written if they have changed and were not written in the last ENDED_TOTALS_SECONDS; or in any case, if they
+ * have changed. */
+#define ENDED_TOTALS_SECONDS 10
+void ended_keep_totals(struct session *session, bool in_any_case);

@@ -134,7 +134,6 @@ static struct history_job *make_job(struct history *history)
     history->ticks = NULL;
     history->ticks_end = &history->ticks;
     history->flushed_at = history->last_at;
-    ended_keep_totals(history->daemon);
     return job;
 }
 
@@ -242,6 +241,7 @@ static bool sample_session_gpus(struct history *history, struct session *session
         keep_sample(line, &sample, history->pass.milliseconds, history->pass.tick);
     }
     ended_see_bytes(session, bytes);
+    ended_keep_totals(session, false);
     return true;
 }
 
@@ -444,6 +444,8 @@ void history_stop(struct daemon *daemon)
     finish_pass(history);
     begin_pass(history);
     finish_pass(history);
+    for (struct session *session = daemon->sessions; session; session = session->next)
+        ended_keep_totals(session, true);
     flush(history);
     sd_event_source_disable_unref(history->timer);
     deferred_free(history->next_part);

@@ -156,7 +156,8 @@ int history_records_ended(struct history_file *file, const struct history_ended_
     int result = prepare(file,
                          "SELECT text FROM (SELECT at_ms, session_id, text FROM ended WHERE " MAY_SEE ")"
                          " AND at_ms>=?2 AND at_ms<=?3 AND (?4 IS NULL OR owner_uid=?4)"
-                         " AND (?5='' OR name=?5 OR substr(session_id, 1, length(?5))=?5)"
+                         " AND (?5='' OR name=?5 OR (substr(session_id, 1, length(?5))=?5"
+                         " AND NOT EXISTS(SELECT 1 FROM ended WHERE " MAY_SEE ") AND name=?5)))"
                          " ORDER BY at_ms DESC, session_id LIMIT ?6) ORDER BY at_ms, session_id",
                          &row, error);
     if (result < 0)

@@ -54,7 +54,7 @@ struct history_ended_ask {
     int64_t from_ms, to_ms;
     bool has_owner;
     uid_t owner;                     /* of these alone */
-    char session[SESSION_NAME_TEXT]; /* a name, or the beginning of an ID; "": any */
+    char session[SESSION_NAME_TEXT]; /* a name, or where none has it the beginning of an ID; "": any */
     unsigned most;
 };
 

@@ -316,6 +316,53 @@ static void a_card_whose_memory_nvml_does_not_tell_is_not_served(void **state)
     assert_string_equal(error.message, "NVML cannot tell the memory of GPU 0: led astray; see nvidia-smi");
 }
 
+/* What NVML told of the first GPU's activity. */
+struct activity {
+    bool is_there, is_known;
+    unsigned count, pid, percent;
+    uint64_t usec;
+};
+
+static void take_activity(void *argument, const struct nvml_sample *samples, uint64_t took_usec)
+{
+    struct activity *activity = argument;
+    *activity = (struct activity){.is_there = true,
+                                  .is_known = samples[0].knows_activity,
+                                  .count = samples[0].activity_count,
+                                  .usec = samples[0].activity_usec};
+    if (activity->count) {
+        activity->pid = (unsigned)samples[0].activity[0].pid;
+        activity->percent = samples[0].activity[0].percent;
+    }
+}
+
+static struct activity ask_activity(void)
+{
+    struct activity activity = {0};
+    assert_true(gpu_activity(&daemon_state, 1, take_activity, &activity));
+    assert_false(gpu_activity(&daemon_state, 1, take_activity, &activity)); /* one at a time */
+    run_until(&activity.is_there);
+    return activity;
+}
+
+static void activity_is_of_the_time_since_the_last_question(void **state)
+{
+    LEAD(led->first_pid = 50; led->process_count = 1; led->busy_percent = 40);
+    start();
+    struct activity first = ask_activity();
+    assert_true(first.is_known);
+    assert_int_equal(first.count, 1);
+    assert_int_equal(first.pid, 50);
+    assert_int_equal(first.percent, 40);
+    assert_int_equal(first.usec, 1000000); /* nobody asked before */
+    uint64_t from_usec = daemon_now_usec();
+    LEAD(led->busy_percent = 0);
+    struct activity second = ask_activity();
+    assert_true(second.is_known);
+    assert_int_equal(second.count, 0);
+    assert_true(second.usec > 0 && second.usec < 1000000 + daemon_now_usec() - from_usec);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +394,8 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(without_any_card_that_is_not_lost_the_daemon_does_not_start,
                                         begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(a_card_whose_memory_nvml_does_not_tell_is_not_served, begin_daemon,
+                                        end_daemon),
+        cmocka_unit_test_setup_teardown(activity_is_of_the_time_since_the_last_question, begin_daemon,
                                         end_daemon),
     };
     if (!lead_nvml(count, arguments))

@@ -138,11 +138,18 @@ static void ended_sessions_are_found_by_name_id_owner_and_time(void **state)
     check_ended(world, all, "", "a b c ");
     check_ended(world, all, "aa", "a b ");
     check_ended(world, all, "name-c", "c ");
-    check_ended(world, (struct history_ended_ask){.uid = ANA, .to_ms = INT64_MAX, .most = 9}, "", "a c ");
+    put_ended(world, "dddddddddddd", ANA, NOON + 4, "d");
+    struct history_record named = {.kind = RECORD_ENDED, .owner = ANA, .at_ms = (NOON + 5) * 1000};
+    strcpy(named.session_id, "eeeeeeeeeeee");
+    strcpy(named.name, "d"); /* a name goes before the beginning of an ID */
+    put(world, named, "e");
+    check_ended(world, all, "d", "e ");
+    check_ended(world, (struct history_ended_ask){.uid = BEN, .to_ms = INT64_MAX, .most = 9}, "d", "");
+    check_ended(world, (struct history_ended_ask){.uid = ANA, .to_ms = INT64_MAX, .most = 9}, "", "a c d e ");
     check_ended(world,
                 (struct history_ended_ask){.has_owner = true, .owner = BEN, .to_ms = INT64_MAX, .most = 9},
                 "", "b ");
-    check_ended(world, (struct history_ended_ask){.to_ms = INT64_MAX, .most = 2}, "", "b c ");
+    check_ended(world, (struct history_ended_ask){.to_ms = INT64_MAX, .most = 2}, "", "d e ");
     check_ended(
         world,
         (struct history_ended_ask){.from_ms = (NOON + 2) * 1000, .to_ms = (NOON + 2) * 1000, .most = 9}, "",
