@@ -300,11 +300,22 @@ static void drop_reference(uint64_t key)
     records_count(memory_records(), RECORD_CONTEXT, key, -1, &record);
 }
 
+/* Such a context ends by other calls: the driver refuses to destroy it. */
+static bool is_primary(CUcontext context)
+{
+    CUdevice device;
+    CUcontext primary = NULL;
+    charge_enter();
+    bool is_so = own_calls_device(context, &device) && find_primary(device, &primary) && primary == context;
+    charge_leave();
+    return is_so;
+}
+
 /* A context that was attached to several times ends with its last detach. */
 static CUresult destroy(enum release_way way, uint64_t key, uint32_t gpu)
 {
     bool is_detach = way == RELEASE_cuCtxDetach;
-    if (!is_detach || references_of(key) <= 1)
+    if ((!is_detach || references_of(key) <= 1) && !is_primary((CUcontext)(uintptr_t)key))
         agent_leave_context((CUcontext)(uintptr_t)key);
     context_lock_to_end(gpu, (CUcontext)(uintptr_t)key);
     CUresult result = ask_driver(way, key);

@@ -275,6 +275,25 @@ static void the_driver_is_not_asked_what_captures_allow(void **state)
     SET(cuMemAlloc_v2, driver_allocate);
 }
 
+/* The driver destroys no primary context: its work and its captures go on. */
+static void a_context_that_lives_on_is_not_forgotten(void **state)
+{
+    CUcontext primary;
+    CUdeviceptr address;
+    assert_int_equal(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    CUstream stream = make_stream(), captured = begin_capture(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    hold(stream);
+    assert_int_equal(cuCtxDestroy_v2(primary), CUDA_ERROR_INVALID_CONTEXT);
+    assert_true(in_flight_has_captures());
+    assert_false(in_flight_is_surely_finished());
+    assert_int_equal(cuMemAlloc_v2(&address, LARGE), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    let_go();
+    assert_int_equal(cuStreamEndCapture(captured, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_int_equal(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+}
+
 static void memory_of_a_pool_stays_while_work_may_use_it(void **state)
 {
     CUmemoryPool pool;
@@ -432,6 +451,7 @@ int main(void)
         TEST(what_cannot_end_yet_ends_later),
         TEST(a_capture_that_forbids_a_free_still_does),
         TEST(the_driver_is_not_asked_what_captures_allow),
+        TEST(a_context_that_lives_on_is_not_forgotten),
         TEST(memory_of_a_pool_stays_while_work_may_use_it),
         TEST(memory_of_a_context_that_ends_stays_while_others_work),
         TEST(work_that_the_drain_does_not_see_holds_up_the_eviction),
