@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "daemon/gpu/card.h"
 #include "daemon/history/past.h"
@@ -57,6 +58,35 @@ struct events {
     LIST_HEAD(, holder) holders;
 };
 
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+static bool holders_are_valid(const struct events *events)
+{
+    unsigned sum = 0;
+    const struct holder *holder;
+    LIST_FOREACH (holder, &events->holders, next) {
+        if (holder->count == 0)
+            return false;
+        sum += holder->count;
+    }
+    return sum == events->count;
+}
+
+bool events_are_valid(const struct events *events)
+{
+    unsigned count = 0;
+    uint64_t last = 0;
+    const struct event *event;
+    STAILQ_FOREACH (event, &events->kept, next) {
+        if (event->number <= last || !event->holder)
+            return false;
+        last = event->number;
+        count++;
+    }
+    return count == events->count && count <= EVENTS_KEPT && last <= events->newest &&
+           holders_are_valid(events);
+}
+
 /* --- Keeping --------------------------------------------------------------------------------------- */
 
 static struct holder *find_holder(struct events *events, uid_t uid)
@@ -89,6 +119,7 @@ static void drop_one(struct events *events)
     struct event *event = STAILQ_FIRST(&events->kept);
     while (event->holder != most)
         event = STAILQ_NEXT(event, next);
+    GS_CHECK(events->count > 0 && event->holder->count > 0);
     STAILQ_REMOVE(&events->kept, event, event, next);
     if (--event->holder->count == 0)
         drop_holder(event->holder);
@@ -134,6 +165,7 @@ static void keep(struct events *events, enum change_kind kind, uid_t owner, int6
     keep_for_later(events, event, json);
     if (++events->count > EVENTS_KEPT)
         drop_one(events);
+    GS_CHECK(events_are_valid(events));
 }
 
 /* --- From changes to events ------------------------------------------------------------------------ */
@@ -337,6 +369,7 @@ void events_free(struct daemon *daemon)
         return;
     while (events->count)
         drop_one(events);
+    GS_CHECK(events_are_valid(events));
     free(events);
     daemon->events = NULL;
 }

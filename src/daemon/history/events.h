@@ -27,6 +27,10 @@ int events_start(struct daemon *daemon, struct error *error);
 void events_stop(struct daemon *daemon); /* the events that are kept stay */
 void events_free(struct daemon *daemon);
 
+struct events;
+/* Whether the numbers rise, and each user has as many events as are counted. */
+bool events_are_valid(const struct events *events);
+
 /* The oldest event after number `*last`, of `from_ms` (since 1970) or later, that `uid` may see, in the form of /v1/events;
  * `*last` becomes its number. Valid until the loop goes on. NULL: there is none yet. */
 const char *events_next(const struct daemon *daemon, uid_t uid, int64_t from_ms, uint64_t *last);

@@ -7,6 +7,7 @@
 #include <systemd/sd-event.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/saturating.h"
 #include "daemon/gpu/card.h"
@@ -59,6 +60,14 @@ struct history {
     uint64_t last_ms;                        /* by the clock that does not jump */
     struct history_tick *ticks, **ticks_end; /* not handed to the thread yet */
 };
+
+static bool history_is_valid(const struct history *history)
+{
+    const struct pass *pass = &history->pass;
+    return *history->ticks_end == NULL &&
+           (history->ticks == NULL) == (history->ticks_end == &history->ticks) &&
+           history->lines.at == history->last_at && (pass->is_under_way || (!pass->tick && !pass->session));
+}
 
 /* --- The thread ------------------------------------------------------------------------------------ */
 
@@ -126,6 +135,7 @@ static struct history_job *make_job(struct history *history)
     struct history_job *job = calloc(1, sizeof(*job));
     if (!job)
         return NULL;
+    GS_CHECK(history_is_valid(history));
     job->job.run = run_job;
     job->job.done = on_job_done;
     job->series = history->lines.series;
@@ -172,6 +182,7 @@ static void keep_tick(struct history *history, struct history_tick *tick)
         return;
     *history->ticks_end = tick;
     history->ticks_end = &tick->next;
+    GS_CHECK(!tick->next && tick->at <= history->last_at);
 }
 
 static void write_sample(struct history_tick *tick, const struct sample *sample)
@@ -297,6 +308,7 @@ static void end_pass(struct history *history)
 {
     struct pass *pass = &history->pass;
     int64_t now = history->last_at;
+    GS_CHECK(pass->is_under_way && history_is_valid(history));
     write_ended(history, pass->milliseconds, pass->tick);
     keep_tick(history, pass->tick);
     for (int level = SAMPLES_TENS; level < SAMPLES_LEVELS; level++) {
@@ -347,6 +359,7 @@ static void begin_pass(struct history *history)
                                   .before = before,
                                   .milliseconds = milliseconds,
                                   .tick = make_tick(history, SAMPLES_SECONDS)};
+    GS_CHECK(history_is_valid(history));
     if (sample_gpus(history))
         deferred_wake(history->next_part);
     else

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "daemon/gpu/card.h"
 #include "daemon/gpu/nvml.h"
 #include "daemon/history/past.h"
@@ -16,6 +17,26 @@
 #define NS_PER_MS_PERCENT UINT64_C(10000)
 
 /* --- Lines ----------------------------------------------------------------------------------------- */
+
+/* Whether a line belongs right behind another. */
+static bool may_follow(const struct line *line, const struct line *before)
+{
+    return line->session == before->session ? line->gpu > before->gpu : line->session > before->session;
+}
+
+static bool line_is_valid(const struct lines *lines, size_t at)
+{
+    const struct line *line = &lines->all[at];
+    return (at == 0 || may_follow(line, line - 1)) && (at + 1 == lines->count || may_follow(line + 1, line));
+}
+
+bool lines_are_valid(const struct lines *lines)
+{
+    for (size_t i = 0; i < lines->count; i++)
+        if (!line_is_valid(lines, i))
+            return false;
+    return lines->count <= lines->room;
+}
 
 #define HASH_OF_NOTHING 2166136261u
 
@@ -73,6 +94,7 @@ static struct line *insert_line(struct lines *lines, size_t at, const struct ses
     lines->count++;
     *line = (struct line){
         .session = session ? session->number : 0, .gpu = gpu, .id = past_next_series(lines->daemon)};
+    GS_CHECK(line_is_valid(lines, at));
     return line;
 }
 
@@ -113,6 +135,7 @@ void lines_drop_ended(struct lines *lines)
             lines->all[kept++] = *line;
     }
     lines->count = kept;
+    GS_CHECK(lines_are_valid(lines));
 }
 
 /* --- Samples --------------------------------------------------------------------------------------- */

@@ -39,6 +39,9 @@ struct lines {
     struct history_series *series; /* to be put into the file; newest first; the caller takes them */
 };
 
+/* Whether the lines are in their order, and each has a number of its own in the file. */
+bool lines_are_valid(const struct lines *lines);
+
 /* The index of the first line of this session or of a later one. */
 size_t lines_find(const struct lines *lines, uint64_t session);
 /* The line of the session's GPU, or with `session` NULL of the daemon's: the one at `at`, or a new one there. NULL

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/saturating.h"
 
 #define HOUR_SECONDS 3600u
@@ -16,6 +17,11 @@ const struct samples_level_times samples_levels[SAMPLES_LEVELS] = {
     [SAMPLES_MINUTES] = {60, UINT32_MAX},
 };
 
+bool sample_is_valid(const struct sample *sample)
+{
+    return sample->used_bytes <= sample->peak_bytes;
+}
+
 bool sample_is_nothing(const struct sample *sample)
 {
     return sample->peak_bytes == 0 && sample->gpu_ns == 0 && sample->nvml_ns == 0 && sample->waited_ns == 0 &&
@@ -26,6 +32,7 @@ bool sample_is_nothing(const struct sample *sample)
 
 void sample_sum_add(struct sample_sum *sum, const struct sample *sample, uint64_t length)
 {
+    GS_CHECK(sample_is_valid(sample));
     struct sample *all = &sum->sum;
     sum->length += length;
     sum->byte_length += (unsigned __int128)sample->used_bytes * length;
@@ -45,6 +52,7 @@ struct sample sample_sum_take(struct sample_sum *sum, uint32_t series)
     whole.series = series;
     whole.used_bytes = sum->length ? (uint64_t)(sum->byte_length / sum->length) : 0;
     *sum = (struct sample_sum){0};
+    GS_CHECK(sample_is_valid(&whole));
     return whole;
 }
 
@@ -76,6 +84,7 @@ static bool read_number(const uint8_t *bytes, size_t length, size_t *at, uint64_
 
 bool samples_write(struct sample_bytes *row, const struct sample *sample)
 {
+    GS_CHECK(sample_is_valid(sample) && row->length <= row->room);
     const uint64_t numbers[NUMBERS] = {
         sample->series,  sample->used_bytes, sample->peak_bytes - sample->used_bytes,
         sample->gpu_ns,  sample->nvml_ns,    sample->waited_ns,

@@ -30,6 +30,8 @@ struct sample {
     uint32_t series;
 };
 
+/* Whether the peak is not below the average. */
+bool sample_is_valid(const struct sample *sample);
 bool sample_is_nothing(const struct sample *sample);
 
 /* Samples of one series that are being added up to one of a longer tick. */

@@ -1,6 +1,5 @@
 #include "daemon/store/store.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "base/check.h"
 #include "base/process.h"
 #include "daemon/gpu/card.h"
 #include "daemon/loop/changes.h"
@@ -72,6 +72,18 @@ struct store_job {
     int result; /* SQLite's, set by the thread as `message` is */
     char message[160];
 };
+
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+/* A job has a statement, and ends nothing that it also makes; both its lists end where they say. */
+static bool job_is_valid(const struct store_job *job)
+{
+    for (const struct statement *at = job->first; at; at = at->next)
+        if (!at->sql || at->count == 0 || at->count > VALUES_MAX)
+            return false;
+    return job->first && !*job->last && !*job->last_waiter && !(job->is_new && job->is_end) &&
+           (!job->is_new || job->session_id[0]);
+}
 
 /* --- The thread ------------------------------------------------------------------------------------ */
 
@@ -215,6 +227,7 @@ static void tell_waiters(struct store_job *job, int result, const char *message)
 static void on_job_done(struct worker_job *worker_job)
 {
     struct store_job *job = (struct store_job *)worker_job;
+    GS_CHECK(job_is_valid(job) && job->daemon->store);
     LIST_REMOVE(job, next);
     if (job->result && job->is_new)
         end_unstored(job);
@@ -254,9 +267,19 @@ static struct store_job *job_make(struct daemon *daemon, const char *session_id)
     return job;
 }
 
+static bool store_is_valid(const struct store *store)
+{
+    const struct store_job *job;
+    LIST_FOREACH (job, &store->under_way, next)
+        if (!job_is_valid(job) || job->daemon != store->daemon)
+            return false;
+    return store->worker && store->put_session;
+}
+
 static void submit(struct store_job *job)
 {
     struct store *store = job->daemon->store;
+    GS_CHECK(job_is_valid(job) && !job->first_waiter);
     LIST_INSERT_HEAD(&store->under_way, job, next);
     worker_submit(store->worker, &job->job);
 }
@@ -272,7 +295,7 @@ static struct statement *job_add(struct store_job *job, const char *sql)
 
 static void bind_text(struct statement *statement, const char *text)
 {
-    assert(statement->count < VALUES_MAX);
+    GS_CHECK(statement->count < VALUES_MAX);
     struct value *value = &statement->values[statement->count++];
     value->is_text = true;
     snprintf(value->text, sizeof(value->text), "%s", text);
@@ -280,7 +303,7 @@ static void bind_text(struct statement *statement, const char *text)
 
 static void bind_number(struct statement *statement, int64_t number)
 {
-    assert(statement->count < VALUES_MAX);
+    GS_CHECK(statement->count < VALUES_MAX);
     statement->values[statement->count++].number = number;
 }
 
@@ -458,6 +481,7 @@ static void await(void *context, const char *session_id, change_done done, void 
         *waiter = (struct waiter){.done = done, .argument = argument};
         *job->last_waiter = waiter;
         job->last_waiter = &waiter->next;
+        GS_CHECK(job_is_valid(job));
         return;
     }
     done(argument, 0, NULL);
@@ -514,6 +538,7 @@ void store_close(struct daemon *daemon)
 {
     if (!daemon->store)
         return;
+    GS_CHECK(store_is_valid(daemon->store));
     change_observe_no_more(daemon, &daemon->store->observer);
     if (!worker_stop(daemon->store->worker, STOP_SECONDS)) {
         log_error("the state file could not be written for %d s; changes may be lost", STOP_SECONDS);

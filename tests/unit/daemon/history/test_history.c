@@ -10,7 +10,9 @@
 
 #include <cmocka.h>
 
+#include "../../wrong.h"
 #include "daemon/history/history_file.h"
+#include "daemon/history/history_lines.h"
 #include "daemon/history/history_query.h"
 #include "daemon/history/samples.h"
 
@@ -415,10 +417,33 @@ static void a_file_that_is_damaged_is_put_aside(void **state)
     assert_int_equal(access(aside, F_OK), 0);
 }
 
+static void samples_and_lines_that_do_not_go_together_are_caught(void **state)
+{
+    struct sample_bytes row = {0};
+    const struct sample wrong = {.used_bytes = 2, .peak_bytes = 1};
+    struct sample_sum sum = {0};
+    ASSERT_CAUGHT(samples_write(&row, &wrong));
+    ASSERT_CAUGHT(sample_sum_add(&sum, &wrong, 1));
+    struct line all[] = {{.session = 0}, {.session = 3, .id = 1}, {.session = 3, .gpu = 1, .id = 2}};
+    struct lines lines = {.all = all, .count = 3, .room = 3, .next_series = 3};
+    assert_true(lines_are_valid(&lines));
+    all[2].gpu = 0;
+    assert_false(lines_are_valid(&lines));
+    all[2].gpu = 1;
+    all[1].session = 4;
+    assert_false(lines_are_valid(&lines));
+    all[1].session = 3;
+    lines.next_series = 2;
+    assert_false(lines_are_valid(&lines));
+    all[0].is_there = all[1].is_there = all[2].is_there = true;
+    ASSERT_CAUGHT(lines_drop_ended(&lines));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_reads_as_it_was_written),
+        cmocka_unit_test(samples_and_lines_that_do_not_go_together_are_caught),
         cmocka_unit_test(a_row_that_was_cut_or_overwritten_ends_there),
         cmocka_unit_test(a_sum_has_the_mean_of_bytes_the_most_and_all_the_time),
         cmocka_unit_test_setup_teardown(each_moment_counts_once_whatever_levels_know_it, set_up, tear_down),
