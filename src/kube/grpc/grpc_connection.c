@@ -1,4 +1,5 @@
 #include "kube/grpc/grpc_connection.h"
+#include "base/check.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,10 +9,33 @@
 
 #define STREAMS_MAX 64
 
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+bool grpc_call_is_valid(const struct grpc_call *call)
+{
+    const struct grpc_connection *connection = call->connection;
+    return call->out_at <= call->out_bytes && (call->out || !call->out_bytes) &&
+           (call->in || !call->in_bytes) && !(connection->server && call->is_ended && call->deadline) &&
+           !(!connection->server && call->is_answered) && memchr(call->text, '\0', sizeof(call->text));
+}
+
+bool grpc_connection_is_valid(const struct grpc_connection *connection)
+{
+    const struct grpc_call *call;
+    LIST_FOREACH (call, &connection->calls, next)
+        if (call->connection != connection || !grpc_call_is_valid(call))
+            return false;
+    return connection->fd >= 0 && connection->session && connection->source &&
+           !(connection->server && connection->request) &&
+           (!connection->request || connection->request->connection == connection) &&
+           (!connection->server || connection->server->connection_count > 0);
+}
+
 /* --- Streams --------------------------------------------------------------------------------------- */
 
 void grpc_call_free(struct grpc_call *call)
 {
+    GS_CHECK(grpc_call_is_valid(call));
     LIST_REMOVE(call, next);
     sd_event_source_disable_unref(call->deadline);
     free(call->in);
@@ -66,6 +90,7 @@ void grpc_connection_close(struct grpc_connection *connection)
         connection->is_broken = true;
         return;
     }
+    GS_CHECK(grpc_connection_is_valid(connection));
     connection->is_busy = true; /* the callbacks below must not close it again */
     while (!LIST_EMPTY(&connection->calls)) {
         grpc_call_gone(LIST_FIRST(&connection->calls));
@@ -86,9 +111,11 @@ void grpc_connection_flush(struct grpc_connection *connection)
 {
     if (connection->is_busy)
         return; /* sent when nghttp2 returns */
+    GS_CHECK(grpc_connection_is_valid(connection));
     connection->is_busy = true;
     int result = nghttp2_session_send(connection->session);
     connection->is_busy = false;
+    GS_CHECK(grpc_connection_is_valid(connection));
     if (result != 0 || connection->is_broken ||
         (!nghttp2_session_want_read(connection->session) &&
          !nghttp2_session_want_write(connection->session))) {

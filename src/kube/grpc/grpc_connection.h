@@ -110,6 +110,10 @@ ssize_t grpc_call_read_out(nghttp2_session *session, int32_t stream, uint8_t *by
 /* Set the callbacks for everything that is received. */
 void grpc_receive_by(nghttp2_session_callbacks *callbacks);
 
+/* Whether what is known of a call, and of a connection with its calls, goes together. */
+bool grpc_call_is_valid(const struct grpc_call *call);
+bool grpc_connection_is_valid(const struct grpc_connection *connection);
+
 static inline nghttp2_nv grpc_header(const char *name, const char *value)
 {
     return (nghttp2_nv){.name = (uint8_t *)name,

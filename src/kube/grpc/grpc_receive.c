@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "kube/grpc/grpc_connection.h"
 
 /* The first complete message in the received bytes. 1; 0 if it is not complete yet; -1 if it is not valid. */
@@ -18,6 +19,7 @@ static int first_message(const struct grpc_call *call, const uint8_t **message, 
 
 static void drop_first_message(struct grpc_call *call, size_t bytes)
 {
+    GS_CHECK(call->in_bytes >= PREFIX_BYTES + bytes);
     call->in_bytes -= PREFIX_BYTES + bytes;
     memmove(call->in, call->in + PREFIX_BYTES + bytes, call->in_bytes);
 }
@@ -131,6 +133,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
     }
     memcpy(call->in + call->in_bytes, bytes, length);
     call->in_bytes += length;
+    GS_CHECK(grpc_call_is_valid(call));
     return connection->server || take_answers(call) ? 0 : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 

@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "base/check.h"
 #include "kube/grpc/grpc_connection.h"
 
 /* gRPC wants grpc-message percent-encoded. */
@@ -26,6 +27,7 @@ ssize_t grpc_call_read_out(nghttp2_session *session, int32_t stream, uint8_t *by
                            uint32_t *flags, nghttp2_data_source *source, void *userdata)
 {
     struct grpc_call *call = source->ptr;
+    GS_CHECK(grpc_call_is_valid(call));
     size_t left = call->out_bytes - call->out_at, now = left < length ? left : length;
     if (now)
         memcpy(bytes, call->out + call->out_at, now);
@@ -56,6 +58,7 @@ bool grpc_call_append(struct grpc_call *call, const void *message, size_t bytes)
     if (bytes)
         memcpy(at + PREFIX_BYTES, message, bytes);
     call->out_bytes += PREFIX_BYTES + bytes;
+    GS_CHECK(grpc_call_is_valid(call));
     return true;
 }
 
@@ -94,6 +97,7 @@ void grpc_call_end(struct grpc_call *call, enum grpc_status status, const char *
     call->status = status;
     call->deadline = sd_event_source_disable_unref(call->deadline);
     snprintf(call->text, sizeof(call->text), "%s", text ? text : "");
+    GS_CHECK(grpc_call_is_valid(call));
     begin_answer(call);
     grpc_connection_flush_soon(call->connection);
 }

@@ -1,6 +1,6 @@
 #include "kube/node/tasks.h"
+#include "base/check.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -23,6 +23,15 @@ static unsigned task_count;
 /* the first lock of each name is held */
 static TAILQ_HEAD(, task_lock) locks = TAILQ_HEAD_INITIALIZER(locks);
 
+/* Whether a task that waits may run: it has a stack, and runs neither now nor below what runs now. */
+static bool may_enter(const struct task *task)
+{
+    for (const struct task *at = current; at; at = at->outer)
+        if (at == task)
+            return false;
+    return task->stack && !task->is_ended && task_count > 0;
+}
+
 static void run_current(void)
 {
     struct task *task = current;
@@ -34,6 +43,7 @@ static void run_current(void)
 /* Let the task run until it waits or ends. */
 static void enter(struct task *task)
 {
+    GS_CHECK(may_enter(task));
     task->outer = current;
     current = task;
     swapcontext(&task->caller, &task->own);
@@ -80,7 +90,7 @@ struct task *task_current(void)
 void task_wait(void)
 {
     struct task *task = current;
-    assert(task);
+    GS_CHECK(task && !task->is_ended);
     swapcontext(&task->own, &task->caller);
 }
 
@@ -99,6 +109,7 @@ static struct task_lock *next_of(struct task_lock *lock, const char *name)
 
 void task_lock(struct task_lock *lock, const char *name)
 {
+    GS_CHECK(current);
     bool is_taken = next_of(TAILQ_FIRST(&locks), name);
     *lock = (struct task_lock){.name = name, .task = current};
     TAILQ_INSERT_TAIL(&locks, lock, next);
@@ -108,6 +119,7 @@ void task_lock(struct task_lock *lock, const char *name)
 
 void task_unlock(struct task_lock *lock)
 {
+    GS_CHECK(lock->task == current && next_of(TAILQ_FIRST(&locks), lock->name) == lock);
     struct task_lock *heir = next_of(TAILQ_NEXT(lock, next), lock->name);
     TAILQ_REMOVE(&locks, lock, next);
     if (heir)

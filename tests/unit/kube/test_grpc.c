@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../wrong.h"
+#include "kube/grpc/grpc_connection.h"
 #include "kube/grpc/watchers.h"
 
 /* A server whose clients follow what is told, and the client's end of one request. */
@@ -119,12 +121,33 @@ static void who_goes_follows_no_more(void **state)
     assert_false(world.has_ended);
 }
 
+static void a_call_that_does_not_go_together_is_caught(void **state)
+{
+    struct grpc_server server = {.connection_count = 1};
+    struct grpc_connection connection = {.fd = 0, .server = &server};
+    struct grpc_call *call = grpc_call_new(&connection, 1);
+    assert_true(grpc_call_is_valid(call));
+    assert_true(grpc_call_append(call, "message", 7));
+    assert_false(grpc_connection_is_valid(&connection)); /* it has no session of nghttp2 */
+    ASSERT_CAUGHT(grpc_connection_flush(&connection));
+    size_t bytes = call->out_bytes;
+    call->out_at = bytes + 1;
+    assert_false(grpc_call_is_valid(call));
+    ASSERT_CAUGHT(grpc_call_free(call));
+    call->out_at = 0;
+    call->in_bytes = 1;
+    assert_false(grpc_call_is_valid(call));
+    call->in_bytes = 0;
+    grpc_call_free(call);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(who_is_told_too_much_at_once_follows_no_more, begin, end),
         cmocka_unit_test_setup_teardown(who_does_not_read_follows_no_more, begin, end),
         cmocka_unit_test_setup_teardown(who_goes_follows_no_more, begin, end),
+        cmocka_unit_test(a_call_that_does_not_go_together_is_caught),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../wrong.h"
 #include "kube/node/tasks.h"
 
 static char said[256];
@@ -100,10 +101,31 @@ static void there_is_a_most_and_ended_ones_make_room(void **state)
     }
 }
 
+static void wake_itself(void *context)
+{
+    task_wake(task_current());
+}
+
+static void give_back_another_ones_lock(void *context)
+{
+    struct task_lock lock = {.name = "lock"};
+    task_unlock(&lock);
+}
+
+static void a_task_that_does_what_it_may_not_is_caught(void **state)
+{
+    struct task_lock lock;
+    ASSERT_CAUGHT(task_wait());
+    ASSERT_CAUGHT(task_lock(&lock, "lock"));
+    ASSERT_CAUGHT(task_start(wake_itself, NULL));
+    ASSERT_CAUGHT(task_start(give_back_another_ones_lock, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_task_runs_until_it_waits, begin),
+        cmocka_unit_test_setup(a_task_that_does_what_it_may_not_is_caught, begin),
         cmocka_unit_test_setup(who_wants_a_lock_has_it_in_turn, begin),
         cmocka_unit_test_setup(a_task_can_start_and_wake_another, begin),
         cmocka_unit_test_setup(there_is_a_most_and_ended_ones_make_room, begin),
