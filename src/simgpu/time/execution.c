@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "simgpu/device/costs.h"
 #include "simgpu/device/faults.h"
 #include "simgpu/device/shared.h"
@@ -195,6 +196,15 @@ struct timeline_marks stream_marks(CUcontext context, CUstream stream)
     return marks;
 }
 
+bool stream_is_valid(CUcontext context, CUstream stream)
+{
+    const struct timeline_marks *last = stream ? &stream->last : &context->legacy;
+    return (!stream || stream->context == context) &&
+           timeline_marks_reached(last, is_blocking(stream) ? &context->blocking : &context->all) &&
+           timeline_marks_reached(&context->made, &context->blocking) &&
+           timeline_marks_reached(&context->blocking, &context->all);
+}
+
 void stream_join(CUcontext context, CUstream stream, const struct timeline_marks *marks)
 {
     if (stream)
@@ -206,6 +216,7 @@ void stream_join(CUcontext context, CUstream stream, const struct timeline_marks
     if (is_blocking(stream) && !(stream && stream->thread))
         timeline_marks_join(&context->made, marks);
     timeline_marks_join(&context->all, marks);
+    GS_CHECK(stream_is_valid(context, stream));
 }
 
 /* Under execution_lock(). */
@@ -227,6 +238,7 @@ static struct timeline_marks submit_marked(CUcontext context, CUstream stream, e
         uint64_t mark;
         if (timeline_submit(timeline_of(gpu), shared_view()->slot, engine, duration_ns, &marks, monotonic_ns,
                             &mark)) {
+            GS_CHECK(mark > marks.at[engine]);
             marks.at[engine] = mark;
             stream_join(context, stream, &marks);
             execution_unlock(gpu);

@@ -41,6 +41,9 @@ bool execution_submit(unsigned gpu, enum timeline_engine engine, uint64_t durati
 struct timeline_marks stream_marks(CUcontext context, CUstream stream);
 void stream_join(CUcontext context, CUstream stream, const struct timeline_marks *marks);
 
+/* Whether all that waits for the stream waits for its last work. Under execution_lock(). */
+bool stream_is_valid(CUcontext context, CUstream stream);
+
 /* Whether all of `marks` is reached; execution_wait() waits until. */
 bool execution_query(unsigned gpu, const struct timeline_marks *marks);
 void execution_wait(unsigned gpu, const struct timeline_marks *marks);

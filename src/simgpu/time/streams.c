@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/check.h"
 #include "simgpu/device/shared.h"
 #include "simgpu/graph/capture.h"
 #include "simgpu/memory/memory.h"
@@ -32,6 +33,7 @@ static CUstream stream_make(CUcontext context, unsigned flags, int priority, uns
     stream->ends_with_kernel = false;
     execution_lock(context->gpu);
     LIST_INSERT_HEAD(&context->streams, stream, entry);
+    GS_CHECK(stream_is_valid(context, stream));
     execution_unlock(context->gpu);
     atomic_store_explicit(&stream->kind, SIM_STREAM, memory_order_release); /* with stream_resolve */
     return stream;
@@ -391,6 +393,7 @@ static CUresult host_call_submit(CUstream handle, bool per_thread, CUhostFn func
     call->before = stream_submit_marked(context, stream, TIMELINE_HOST, 0);
     call->mark = call->before.at[TIMELINE_HOST]--;
     pthread_mutex_lock(&queue->lock);
+    GS_CHECK(!*queue->end && (queue->end == &queue->first) == !queue->first);
     *queue->end = call;
     queue->end = &call->next;
     pthread_cond_signal(&queue->filled);

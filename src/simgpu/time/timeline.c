@@ -1,4 +1,5 @@
 #include "simgpu/time/timeline.h"
+#include "base/check.h"
 
 #include <string.h>
 
@@ -208,6 +209,34 @@ bool timeline_advance(struct timeline_state *state, const struct timeline *timel
     return arrived;
 }
 
+/* --- What must hold -------------------------------------------------------------------------------- */
+
+static bool entry_is_valid(const struct timeline_entry *entry)
+{
+    for (unsigned engine = 0; engine < TIMELINE_ENGINES; engine++) {
+        const struct timeline_progress *progress = &entry->engine[engine];
+        if (progress->served > progress->submitted ||
+            progress->submitted - progress->served > TIMELINE_RING ||
+            (progress->progress_ns && progress->served == progress->submitted))
+            return false;
+    }
+    return entry->slot < TIMELINE_SLOTS && !entry_is_idle(entry);
+}
+
+bool timeline_state_is_valid(const struct timeline_state *state)
+{
+    for (uint32_t i = 0; i < state->entry_count && i < TIMELINE_SLOTS; i++)
+        if (!entry_is_valid(&state->entries[i]) ||
+            (i > 0 && state->entries[i].slot <= state->entries[i - 1].slot) ||
+            state->entries[i].begun_ns > state->time_ns)
+            return false;
+    for (uint32_t i = 0; i < state->completion_count && i < TIMELINE_COMPLETIONS; i++)
+        if (state->completions[i].slot >= TIMELINE_SLOTS || state->completions[i].engine > TIMELINE_ENGINES ||
+            state->completions[i].time_ns > state->time_ns)
+            return false;
+    return state->entry_count <= TIMELINE_SLOTS && state->completion_count <= TIMELINE_COMPLETIONS;
+}
+
 /* --- Changing the shared state --------------------------------------------------------------------- */
 
 /* Copy what is current into `copy`; false if it may be torn. */
@@ -264,6 +293,7 @@ static struct timeline_state *change_begin(struct timeline *timeline, uint32_t s
             continue;
         completions_flush(timeline, own);
         own->completion_count = 0;
+        GS_CHECK(timeline_state_is_valid(own));
         if (timeline_advance(own, timeline, now_ns))
             return own;
         published_replace(&timeline->current, *seen, published_own_buffer(*seen, slot));
@@ -272,6 +302,7 @@ static struct timeline_state *change_begin(struct timeline *timeline, uint32_t s
 
 static bool change_end(struct timeline *timeline, uint32_t slot, uint64_t seen)
 {
+    GS_CHECK(timeline_state_is_valid(&timeline->buffers[published_own_buffer(seen, slot)]));
     return published_replace(&timeline->current, seen, published_own_buffer(seen, slot));
 }
 

@@ -186,6 +186,10 @@ void timeline_drop(struct timeline *timeline, uint32_t slot, uint32_t gone,
 /* Slots that have work before the device. Returns how many; a moment's picture. */
 uint32_t timeline_busy_slots(const struct timeline *timeline, uint32_t *slots, uint32_t capacity);
 
+/* Whether a state goes together: its entries are in the order of slots, each has something to do, and no queue is served
+ * beyond its end. */
+bool timeline_state_is_valid(const struct timeline_state *state);
+
 /* Advance a state to `until_ns`, but by no more than some thousand steps and completions: false when it is
  * not there yet. Pure but for reading the timeline's rules and rings. */
 bool timeline_advance(struct timeline_state *state, const struct timeline *timeline, uint64_t until_ns);

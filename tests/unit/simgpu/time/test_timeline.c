@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "../../wrong.h"
 #include "simgpu/time/timeline.h"
 
 #define MS UINT64_C(1000000)
@@ -349,10 +350,40 @@ static void how_busy_a_slot_was_is_told_beyond_what_is_remembered(void **state)
 
 #define TIMELINE_TEST(name) cmocka_unit_test_setup_teardown(name, timeline_make, timeline_unmake)
 
+/* Each is what a wrong rule would leave. */
+static void a_state_that_does_not_go_together_is_caught(void **timeline)
+{
+    static struct timeline_state state;
+    submit(*timeline, 5, TIMELINE_COMPUTE, 10 * MS, &nothing, START);
+    submit(*timeline, 7, TIMELINE_COMPUTE, 10 * MS, &nothing, START);
+    struct timeline *device = *timeline;
+    struct timeline_state *current = &device->buffers[published_buffer(published_load(&device->current))];
+    state = *current;
+    assert_true(timeline_state_is_valid(&state));
+#define ASSERT_WRONG(field, value)                                                                           \
+    do {                                                                                                     \
+        __typeof__(state.field) right = state.field;                                                         \
+        state.field = value;                                                                                 \
+        assert_false(timeline_state_is_valid(&state));                                                       \
+        state.field = right;                                                                                 \
+    } while (0)
+    ASSERT_WRONG(entry_count, TIMELINE_SLOTS + 1);
+    ASSERT_WRONG(completion_count, TIMELINE_COMPLETIONS + 1);
+    ASSERT_WRONG(entries[0].slot, TIMELINE_SLOTS);
+    ASSERT_WRONG(entries[0].slot, 9);
+    ASSERT_WRONG(entries[0].engine[TIMELINE_COMPUTE].served, 2);
+    ASSERT_WRONG(entries[0].engine[TIMELINE_COPY_IN].progress_ns, 1);
+    ASSERT_WRONG(entries[0].begun_ns, UINT64_MAX);
+#undef ASSERT_WRONG
+    current->entries[1].engine[TIMELINE_COMPUTE].served = 2;
+    ASSERT_CAUGHT(is_reached(device, 5, &nothing, START));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TIMELINE_TEST(work_is_done_when_its_time_has_passed_since_it_was_submitted),
+        TIMELINE_TEST(a_state_that_does_not_go_together_is_caught),
         TIMELINE_TEST(work_submitted_to_an_idle_device_begins_then_and_not_earlier),
         TIMELINE_TEST(a_queue_is_served_in_order_and_engines_work_side_by_side),
         TIMELINE_TEST(work_begins_after_what_it_depends_on_is_done),
