@@ -399,12 +399,5 @@ static CUresult map_arrays(const CUarrayMapInfo *infos, unsigned count, CUstream
     return result;
 }
 
-CUresult cuMemMapArrayAsync(CUarrayMapInfo *infos, unsigned int count, CUstream stream)
-{
-    return map_arrays(infos, count, stream, false);
-}
-
-CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *infos, unsigned int count, CUstream stream)
-{
-    return map_arrays(infos, count, stream, true);
-}
+SIM_FORMS(cuMemMapArrayAsync, _ptsz, (CUarrayMapInfo * infos, unsigned int count, CUstream stream),
+          map_arrays(infos, count, stream, per_thread))

@@ -318,13 +318,6 @@ static CUresult launch_configured(const CUlaunchConfig *config, CUfunction funct
     return is_cooperative ? launch_cooperative(&launch) : launch_run(&launch);
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
-{
-    return launch_configured(config, function, parameters, extra, false);
-}
-
-CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **parameters,
-                               void **extra)
-{
-    return launch_configured(config, function, parameters, extra, true);
-}
+SIM_FORMS(cuLaunchKernelEx, _ptsz,
+          (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra),
+          launch_configured(config, function, parameters, extra, per_thread))

@@ -131,10 +131,12 @@ static CUresult copy_form(CUstream stream, bool per_thread, bool is_async, enum 
 
 /* Synchronous and not. */
 #define COPY(name, name_async, to_type, to_side, from_type, from_side)                                       \
-    SIM_FORMS(name, _ptds, copy_form, (to_type to, from_type from, size_t bytes), NULL, false, to_side,      \
-              HOST_ADDRESS(to), from_side, HOST_ADDRESS(from), bytes)                                        \
-    SIM_FORMS(name_async, _ptsz, copy_form, (to_type to, from_type from, size_t bytes, CUstream stream),     \
-              stream, true, to_side, HOST_ADDRESS(to), from_side, HOST_ADDRESS(from), bytes)
+    SIM_FORMS(                                                                                               \
+        name, _ptds, (to_type to, from_type from, size_t bytes),                                             \
+        copy_form(NULL, per_thread, false, to_side, HOST_ADDRESS(to), from_side, HOST_ADDRESS(from), bytes)) \
+    SIM_FORMS(name_async, _ptsz, (to_type to, from_type from, size_t bytes, CUstream stream),                \
+              copy_form(stream, per_thread, true, to_side, HOST_ADDRESS(to), from_side, HOST_ADDRESS(from),  \
+                        bytes))
 
 COPY(cuMemcpy, cuMemcpyAsync, CUdeviceptr, COPY_ANY, CUdeviceptr, COPY_ANY)
 COPY(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, CUdeviceptr, COPY_DEVICE, const void *, COPY_HOST)

@@ -171,35 +171,12 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool per_thr
                     stream, per_thread, is_async);
 }
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, false, false);
-}
+SIM_FORMS(cuMemcpy2D_v2, _ptds, (const CUDA_MEMCPY2D *copy), copy_2d(copy, NULL, per_thread, false))
 
-CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, true, false);
-}
+SIM_FORMS(cuMemcpy2DUnaligned_v2, _ptds, (const CUDA_MEMCPY2D *copy), copy_2d(copy, NULL, per_thread, false))
 
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, false, false);
-}
-
-CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *copy)
-{
-    return copy_2d(copy, NULL, true, false);
-}
-
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
-{
-    return copy_2d(copy, stream, false, true);
-}
-
-CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy, CUstream stream)
-{
-    return copy_2d(copy, stream, true, true);
-}
+SIM_FORMS(cuMemcpy2DAsync_v2, _ptsz, (const CUDA_MEMCPY2D *copy, CUstream stream),
+          copy_2d(copy, stream, per_thread, true))
 
 /* --- Three dimensions ------------------------------------------------------------------------------ */
 
@@ -215,25 +192,10 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool per_thr
     return copy_box(&same, stream, per_thread, is_async);
 }
 
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy)
-{
-    return copy_3d(copy, NULL, false, false);
-}
+SIM_FORMS(cuMemcpy3D_v2, _ptds, (const CUDA_MEMCPY3D *copy), copy_3d(copy, NULL, per_thread, false))
 
-CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *copy)
-{
-    return copy_3d(copy, NULL, true, false);
-}
-
-CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
-{
-    return copy_3d(copy, stream, false, true);
-}
-
-CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy, CUstream stream)
-{
-    return copy_3d(copy, stream, true, true);
-}
+SIM_FORMS(cuMemcpy3DAsync_v2, _ptsz, (const CUDA_MEMCPY3D *copy, CUstream stream),
+          copy_3d(copy, stream, per_thread, true))
 
 /* --- Arrays: bytes from an offset on, in all their rows as one line -------------------------------- */
 

@@ -60,29 +60,14 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                      size_t bytes)
-{
-    return copy_peer(to, to_context, from, from_context, bytes, NULL, false, false);
-}
+SIM_FORMS(cuMemcpyPeer, _ptds,
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes),
+          copy_peer(to, to_context, from, from_context, bytes, NULL, per_thread, false))
 
-CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                           size_t bytes)
-{
-    return copy_peer(to, to_context, from, from_context, bytes, NULL, true, false);
-}
-
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                           size_t bytes, CUstream stream)
-{
-    return copy_peer(to, to_context, from, from_context, bytes, stream, false, true);
-}
-
-CUresult cuMemcpyPeerAsync_ptsz(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
-                                CUcontext from_context, size_t bytes, CUstream stream)
-{
-    return copy_peer(to, to_context, from, from_context, bytes, stream, true, true);
-}
+SIM_FORMS(cuMemcpyPeerAsync, _ptsz,
+          (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
+           CUstream stream),
+          copy_peer(to, to_context, from, from_context, bytes, stream, per_thread, true))
 
 static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bool per_thread, bool is_async)
 {
@@ -93,25 +78,11 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *copy, CUstream stream, bo
     return copy_box(copy, stream, per_thread, is_async);
 }
 
-CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
-{
-    return copy_3d_peer(copy, NULL, false, false);
-}
+SIM_FORMS(cuMemcpy3DPeer, _ptds, (const CUDA_MEMCPY3D_PEER *copy),
+          copy_3d_peer(copy, NULL, per_thread, false))
 
-CUresult cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
-{
-    return copy_3d_peer(copy, NULL, true, false);
-}
-
-CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
-{
-    return copy_3d_peer(copy, stream, false, true);
-}
-
-CUresult cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
-{
-    return copy_3d_peer(copy, stream, true, true);
-}
+SIM_FORMS(cuMemcpy3DPeerAsync, _ptsz, (const CUDA_MEMCPY3D_PEER *copy, CUstream stream),
+          copy_3d_peer(copy, stream, per_thread, true))
 
 /* --- Batches --------------------------------------------------------------------------------------- */
 
@@ -185,33 +156,15 @@ static CUresult copy_batch(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, si
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                            CUmemcpyAttributes *attributes, size_t *first, size_t attribute_count,
-                            size_t *failed, CUstream stream)
-{
-    return copy_batch(to, from, bytes, count, attributes, first, attribute_count, failed, stream, false);
-}
+SIM_FORMS(cuMemcpyBatchAsync, _ptsz,
+          (CUdeviceptr * to, CUdeviceptr *from, size_t *bytes, size_t count, CUmemcpyAttributes *attributes,
+           size_t *first, size_t attribute_count, size_t *failed, CUstream stream),
+          copy_batch(to, from, bytes, count, attributes, first, attribute_count, failed, stream, per_thread))
 
-CUresult cuMemcpyBatchAsync_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                                 CUmemcpyAttributes *attributes, size_t *first, size_t attribute_count,
-                                 size_t *failed, CUstream stream)
-{
-    return copy_batch(to, from, bytes, count, attributes, first, attribute_count, failed, stream, true);
-}
-
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                               CUmemcpyAttributes *attributes, size_t *first, size_t attribute_count,
-                               CUstream stream)
-{
-    return copy_batch(to, from, bytes, count, attributes, first, attribute_count, NULL, stream, false);
-}
-
-CUresult cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                                    CUmemcpyAttributes *attributes, size_t *first, size_t attribute_count,
-                                    CUstream stream)
-{
-    return copy_batch(to, from, bytes, count, attributes, first, attribute_count, NULL, stream, true);
-}
+SIM_FORMS(cuMemcpyBatchAsync_v2, _ptsz,
+          (CUdeviceptr * to, CUdeviceptr *from, size_t *bytes, size_t count, CUmemcpyAttributes *attributes,
+           size_t *first, size_t attribute_count, CUstream stream),
+          copy_batch(to, from, bytes, count, attributes, first, attribute_count, NULL, stream, per_thread))
 
 /* A batch of one (driver API reference 13.2: the same attributes, and no legacy stream). */
 static CUresult copy_with(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemcpyAttributes *attributes,
@@ -221,17 +174,9 @@ static CUresult copy_with(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemc
     return copy_batch(&to, &from, &bytes, 1, attributes, &first, 1, NULL, stream, per_thread);
 }
 
-CUresult cuMemcpyWithAttributesAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
-                                     CUmemcpyAttributes *attributes, CUstream stream)
-{
-    return copy_with(to, from, bytes, attributes, stream, false);
-}
-
-CUresult cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t bytes,
-                                          CUmemcpyAttributes *attributes, CUstream stream)
-{
-    return copy_with(to, from, bytes, attributes, stream, true);
-}
+SIM_FORMS(cuMemcpyWithAttributesAsync, _ptsz,
+          (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUmemcpyAttributes *attributes, CUstream stream),
+          copy_with(to, from, bytes, attributes, stream, per_thread))
 
 /* One operand of a box in a batch. Its unit is the array's texel, or a byte where no array takes part. */
 struct operand {
@@ -318,38 +263,15 @@ static CUresult copy_3d_batch(size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, 
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, size_t *failed,
-                              unsigned long long flags, CUstream stream)
-{
-    return copy_3d_batch(count, operations, failed, flags, stream, false);
-}
+SIM_FORMS(cuMemcpy3DBatchAsync, _ptsz,
+          (size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, size_t *failed, unsigned long long flags,
+           CUstream stream),
+          copy_3d_batch(count, operations, failed, flags, stream, per_thread))
 
-CUresult cuMemcpy3DBatchAsync_ptsz(size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, size_t *failed,
-                                   unsigned long long flags, CUstream stream)
-{
-    return copy_3d_batch(count, operations, failed, flags, stream, true);
-}
+SIM_FORMS(cuMemcpy3DBatchAsync_v2, _ptsz,
+          (size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, unsigned long long flags, CUstream stream),
+          copy_3d_batch(count, operations, NULL, flags, stream, per_thread))
 
-CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP *operations, unsigned long long flags,
-                                 CUstream stream)
-{
-    return copy_3d_batch(count, operations, NULL, flags, stream, false);
-}
-
-CUresult cuMemcpy3DBatchAsync_v2_ptsz(size_t count, CUDA_MEMCPY3D_BATCH_OP *operations,
-                                      unsigned long long flags, CUstream stream)
-{
-    return copy_3d_batch(count, operations, NULL, flags, stream, true);
-}
-
-CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *operation, unsigned long long flags,
-                                       CUstream stream)
-{
-    return copy_3d_batch(1, operation, NULL, flags, stream, false);
-}
-
-CUresult cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *operation, unsigned long long flags,
-                                            CUstream stream)
-{
-    return copy_3d_batch(1, operation, NULL, flags, stream, true);
-}
+SIM_FORMS(cuMemcpy3DWithAttributesAsync, _ptsz,
+          (CUDA_MEMCPY3D_BATCH_OP * operation, unsigned long long flags, CUstream stream),
+          copy_3d_batch(1, operation, NULL, flags, stream, per_thread))

@@ -92,11 +92,11 @@ static CUresult fill_form(CUstream stream, bool per_thread, bool is_async, CUdev
 
 /* Lines and rectangles, synchronous and not. */
 #define FILL_FORMS(name, suffix, is_async, stream, type, ...)                                                \
-    SIM_FORMS(cuMemsetD##name, suffix, fill_form, (CUdeviceptr to, type value, size_t count __VA_ARGS__),    \
-              stream, is_async, to, 0, value, sizeof(type), count, 1)                                        \
-    SIM_FORMS(cuMemsetD2D##name, suffix, fill_form,                                                          \
-              (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height __VA_ARGS__), stream,   \
-              is_async, to, pitch, value, sizeof(type), width, height)
+    SIM_FORMS(cuMemsetD##name, suffix, (CUdeviceptr to, type value, size_t count __VA_ARGS__),               \
+              fill_form(stream, per_thread, is_async, to, 0, value, sizeof(type), count, 1))                 \
+    SIM_FORMS(cuMemsetD2D##name, suffix,                                                                     \
+              (CUdeviceptr to, size_t pitch, type value, size_t width, size_t height __VA_ARGS__),           \
+              fill_form(stream, per_thread, is_async, to, pitch, value, sizeof(type), width, height))
 #define FILL(bits, type)                                                                                     \
     FILL_FORMS(bits##_v2, _ptds, false, NULL, type)                                                          \
     FILL_FORMS(bits##Async, _ptsz, true, stream, type, , CUstream stream)

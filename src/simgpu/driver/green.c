@@ -377,5 +377,5 @@ static CUresult stream_contexts(CUstream handle, bool per_thread, CUcontext *con
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamGetCtx_v2, _ptsz, stream_contexts, (CUstream stream, CUcontext *context, CUgreenCtx *green),
-          stream, context, green)
+SIM_FORMS(cuStreamGetCtx_v2, _ptsz, (CUstream stream, CUcontext *context, CUgreenCtx *green),
+          stream_contexts(stream, per_thread, context, green))

@@ -121,16 +121,17 @@ CUresult device_check(CUdevice device);
 /* Whether any of the process's contexts on `gpu` is alive; its newest. NULL if none is. */
 CUcontext context_of_gpu(unsigned gpu);
 
-/* Define an entry point and its form for a thread's own default stream: `call(handle, per_thread, arguments...)` does the
- * work of both. */
-#define SIM_FORMS(name, suffix, call, parameters, handle, ...)                                               \
+/* Define an entry point and its form for a thread's own default stream. `call` is what both do; it says `per_thread`. */
+#define SIM_FORMS(name, suffix, parameters, call)                                                            \
     CUresult name parameters                                                                                 \
     {                                                                                                        \
-        return call(handle, false, ##__VA_ARGS__);                                                           \
+        const bool per_thread = false;                                                                       \
+        return call;                                                                                         \
     }                                                                                                        \
     CUresult name##suffix parameters                                                                         \
     {                                                                                                        \
-        return call(handle, true, ##__VA_ARGS__);                                                            \
+        const bool per_thread = true;                                                                        \
+        return call;                                                                                         \
     }
 
 #define SIM_TRY(call)                                                                                        \

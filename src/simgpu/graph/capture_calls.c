@@ -19,11 +19,11 @@ static CUresult begin_capture(CUstream handle, bool per_thread, CUstreamCaptureM
     return capture_begin(stream, mode, NULL, NULL, NULL, 0);
 }
 
-SIM_FORMS(cuStreamBeginCapture, _ptsz, begin_capture, (CUstream stream), stream,
-          CU_STREAM_CAPTURE_MODE_GLOBAL)
+SIM_FORMS(cuStreamBeginCapture, _ptsz, (CUstream stream),
+          begin_capture(stream, per_thread, CU_STREAM_CAPTURE_MODE_GLOBAL))
 
-SIM_FORMS(cuStreamBeginCapture_v2, _ptsz, begin_capture, (CUstream stream, CUstreamCaptureMode mode), stream,
-          mode)
+SIM_FORMS(cuStreamBeginCapture_v2, _ptsz, (CUstream stream, CUstreamCaptureMode mode),
+          begin_capture(stream, per_thread, mode))
 
 static CUresult begin_to_graph(CUstream handle, bool per_thread, CUgraph graph, const CUgraphNode *nodes,
                                const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode)
@@ -39,10 +39,10 @@ static CUresult begin_to_graph(CUstream handle, bool per_thread, CUgraph graph, 
     return capture_begin(stream, mode, graph, nodes, edges, count);
 }
 
-SIM_FORMS(cuStreamBeginCaptureToGraph, _ptsz, begin_to_graph,
+SIM_FORMS(cuStreamBeginCaptureToGraph, _ptsz,
           (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges,
            size_t count, CUstreamCaptureMode mode),
-          stream, graph, nodes, edges, count, mode)
+          begin_to_graph(stream, per_thread, graph, nodes, edges, count, mode))
 
 static CUresult end_capture(CUstream handle, bool per_thread, CUgraph *graph)
 {
@@ -53,7 +53,8 @@ static CUresult end_capture(CUstream handle, bool per_thread, CUgraph *graph)
     return stream ? capture_end(stream, graph) : CUDA_ERROR_ILLEGAL_STATE;
 }
 
-SIM_FORMS(cuStreamEndCapture, _ptsz, end_capture, (CUstream stream, CUgraph *graph), stream, graph)
+SIM_FORMS(cuStreamEndCapture, _ptsz, (CUstream stream, CUgraph *graph),
+          end_capture(stream, per_thread, graph))
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -83,8 +84,8 @@ static CUresult is_capturing(CUstream handle, bool per_thread, CUstreamCaptureSt
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamIsCapturing, _ptsz, is_capturing, (CUstream stream, CUstreamCaptureStatus *status), stream,
-          status)
+SIM_FORMS(cuStreamIsCapturing, _ptsz, (CUstream stream, CUstreamCaptureStatus *status),
+          is_capturing(stream, per_thread, status))
 
 /* What the caller wants to know; all but the status may be NULL. */
 struct question {
@@ -121,19 +122,18 @@ static CUresult get_info(CUstream handle, bool per_thread, struct question quest
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamGetCaptureInfo, _ptsz, get_info,
-          (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id), stream,
-          (struct question){.status = status, .id = id})
+SIM_FORMS(cuStreamGetCaptureInfo, _ptsz, (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id),
+          get_info(stream, per_thread, (struct question){.status = status, .id = id}))
 
-SIM_FORMS(cuStreamGetCaptureInfo_v2, _ptsz, get_info,
+SIM_FORMS(cuStreamGetCaptureInfo_v2, _ptsz,
           (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
            const CUgraphNode **nodes, size_t *count),
-          stream, (struct question){status, id, graph, nodes, NULL, count})
+          get_info(stream, per_thread, (struct question){status, id, graph, nodes, NULL, count}))
 
-SIM_FORMS(cuStreamGetCaptureInfo_v3, _ptsz, get_info,
+SIM_FORMS(cuStreamGetCaptureInfo_v3, _ptsz,
           (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
            const CUgraphNode **nodes, const CUgraphEdgeData **edges, size_t *count),
-          stream, (struct question){status, id, graph, nodes, edges, count})
+          get_info(stream, per_thread, (struct question){status, id, graph, nodes, edges, count}))
 
 /* --- Changing -------------------------------------------------------------------------------------- */
 
@@ -151,11 +151,11 @@ static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *node
     return capture_set_tail(stream, nodes, edges, count, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
 }
 
-SIM_FORMS(cuStreamUpdateCaptureDependencies, _ptsz, update,
-          (CUstream stream, CUgraphNode *nodes, size_t count, unsigned int flags), stream, nodes, NULL, count,
-          flags)
+SIM_FORMS(cuStreamUpdateCaptureDependencies, _ptsz,
+          (CUstream stream, CUgraphNode *nodes, size_t count, unsigned int flags),
+          update(stream, per_thread, nodes, NULL, count, flags))
 
-SIM_FORMS(cuStreamUpdateCaptureDependencies_v2, _ptsz, update,
+SIM_FORMS(cuStreamUpdateCaptureDependencies_v2, _ptsz,
           (CUstream stream, CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count,
            unsigned int flags),
-          stream, nodes, edges, count, flags)
+          update(stream, per_thread, nodes, edges, count, flags))

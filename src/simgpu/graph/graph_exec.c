@@ -155,16 +155,9 @@ static CUresult instantiate_with(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_IN
     return result;
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
-    return instantiate_with(exec, graph, params, false);
-}
-
-CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
-                                           CUDA_GRAPH_INSTANTIATE_PARAMS *params)
-{
-    return instantiate_with(exec, graph, params, true);
-}
+SIM_FORMS(cuGraphInstantiateWithParams, _ptsz,
+          (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+          instantiate_with(exec, graph, params, per_thread))
 
 static void exec_end(void *argument)
 {
@@ -506,15 +499,7 @@ static CUresult launch(CUgraphExec exec, CUstream handle, bool per_thread)
     return result;
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
-    return launch(exec, stream, false);
-}
-
-CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
-    return launch(exec, stream, true);
-}
+SIM_FORMS(cuGraphLaunch, _ptsz, (CUgraphExec exec, CUstream stream), launch(exec, stream, per_thread))
 
 /* Reserve what a launch needs first: memory. */
 static CUresult upload(CUgraphExec exec, CUstream handle, bool per_thread)
@@ -529,12 +514,4 @@ static CUresult upload(CUgraphExec exec, CUstream handle, bool per_thread)
     return result;
 }
 
-CUresult cuGraphUpload(CUgraphExec exec, CUstream stream)
-{
-    return upload(exec, stream, false);
-}
-
-CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
-{
-    return upload(exec, stream, true);
-}
+SIM_FORMS(cuGraphUpload, _ptsz, (CUgraphExec exec, CUstream stream), upload(exec, stream, per_thread))

@@ -132,15 +132,8 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, 
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-    return allocate(pointer, bytes, NULL, stream, false);
-}
-
-CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream)
-{
-    return allocate(pointer, bytes, NULL, stream, true);
-}
+SIM_FORMS(cuMemAllocAsync, _ptsz, (CUdeviceptr * pointer, size_t bytes, CUstream stream),
+          allocate(pointer, bytes, NULL, stream, per_thread))
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
@@ -177,12 +170,5 @@ static CUresult free_async(CUdeviceptr pointer, CUstream handle, bool per_thread
     return memory_give_back(pointer, &allocation) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
-{
-    return free_async(pointer, stream, false);
-}
-
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
-{
-    return free_async(pointer, stream, true);
-}
+SIM_FORMS(cuMemFreeAsync, _ptsz, (CUdeviceptr pointer, CUstream stream),
+          free_async(pointer, stream, per_thread))

@@ -88,12 +88,11 @@ static CUresult prefetch(CUstream handle, bool per_thread, CUdeviceptr pointer, 
     return batch_run(&batch, context, stream);
 }
 
-SIM_FORMS(cuMemPrefetchAsync, _ptsz, prefetch,
-          (CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream), stream, pointer, bytes,
-          managed_location(device), 0)
-SIM_FORMS(cuMemPrefetchAsync_v2, _ptsz, prefetch,
+SIM_FORMS(cuMemPrefetchAsync, _ptsz, (CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream),
+          prefetch(stream, per_thread, pointer, bytes, managed_location(device), 0))
+SIM_FORMS(cuMemPrefetchAsync_v2, _ptsz,
           (CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream),
-          stream, pointer, bytes, location, flags)
+          prefetch(stream, per_thread, pointer, bytes, location, flags))
 
 /* Batches never go to the legacy stream. */
 static CUresult batch_submit(CUstream handle, bool per_thread, struct batch batch, bool prefetches,
@@ -111,15 +110,19 @@ static CUresult batch_submit(CUstream handle, bool per_thread, struct batch batc
     return batch_run(&batch, context, stream);
 }
 
-SIM_FORMS(cuMemPrefetchBatchAsync, _ptsz, batch_submit,
+SIM_FORMS(cuMemPrefetchBatchAsync, _ptsz,
           (CUdeviceptr * pointers, size_t *bytes, size_t count, CUmemLocation *locations, size_t *first,
            size_t location_count, unsigned long long flags, CUstream stream),
-          stream, (struct batch){pointers, bytes, count, false, locations, first, location_count}, true,
-          flags)
-SIM_FORMS(cuMemDiscardBatchAsync, _ptsz, batch_submit,
+          batch_submit(stream, per_thread,
+                       (struct batch){pointers, bytes, count, false, locations, first, location_count}, true,
+                       flags))
+SIM_FORMS(cuMemDiscardBatchAsync, _ptsz,
           (CUdeviceptr * pointers, size_t *bytes, size_t count, unsigned long long flags, CUstream stream),
-          stream, (struct batch){pointers, bytes, count, true, NULL, NULL, 0}, false, flags)
-SIM_FORMS(cuMemDiscardAndPrefetchBatchAsync, _ptsz, batch_submit,
+          batch_submit(stream, per_thread, (struct batch){pointers, bytes, count, true, NULL, NULL, 0}, false,
+                       flags))
+SIM_FORMS(cuMemDiscardAndPrefetchBatchAsync, _ptsz,
           (CUdeviceptr * pointers, size_t *bytes, size_t count, CUmemLocation *locations, size_t *first,
            size_t location_count, unsigned long long flags, CUstream stream),
-          stream, (struct batch){pointers, bytes, count, true, locations, first, location_count}, true, flags)
+          batch_submit(stream, per_thread,
+                       (struct batch){pointers, bytes, count, true, locations, first, location_count}, true,
+                       flags))

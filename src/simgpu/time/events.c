@@ -219,25 +219,10 @@ static CUresult event_record(CUevent event, CUstream handle, bool per_thread, un
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecord(CUevent event, CUstream stream)
-{
-    return event_record(event, stream, false, 0);
-}
+SIM_FORMS(cuEventRecord, _ptsz, (CUevent event, CUstream stream), event_record(event, stream, per_thread, 0))
 
-CUresult cuEventRecord_ptsz(CUevent event, CUstream stream)
-{
-    return event_record(event, stream, true, 0);
-}
-
-CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
-{
-    return event_record(event, stream, false, flags);
-}
-
-CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags)
-{
-    return event_record(event, stream, true, flags);
-}
+SIM_FORMS(cuEventRecordWithFlags, _ptsz, (CUevent event, CUstream stream, unsigned int flags),
+          event_record(event, stream, per_thread, flags))
 
 /* An event that was never recorded is done (driver API reference). */
 CUresult cuEventQuery(CUevent event)
@@ -351,15 +336,8 @@ static CUresult stream_wait_event(CUstream handle, CUevent event, bool per_threa
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
-{
-    return stream_wait_event(stream, event, false, flags);
-}
-
-CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags)
-{
-    return stream_wait_event(stream, event, true, flags);
-}
+SIM_FORMS(cuStreamWaitEvent, _ptsz, (CUstream stream, CUevent event, unsigned int flags),
+          stream_wait_event(stream, event, per_thread, flags))
 
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event)
 {

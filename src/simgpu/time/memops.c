@@ -349,22 +349,21 @@ static CUresult submit_write(CUstream stream, bool per_thread, CUstreamBatchMemO
 
 /* An operation with and without _v2. */
 #define FORMS(name, value_type, what, type)                                                                  \
-    SIM_FORMS(name, _ptsz, what,                                                                             \
-              (CUstream stream, CUdeviceptr address, value_type value, unsigned int flags), stream, type,    \
-              address, value, flags)                                                                         \
-    SIM_FORMS(name##_v2, _ptsz, what,                                                                        \
-              (CUstream stream, CUdeviceptr address, value_type value, unsigned int flags), stream, type,    \
-              address, value, flags)
+    SIM_FORMS(name, _ptsz, (CUstream stream, CUdeviceptr address, value_type value, unsigned int flags),     \
+              what(stream, per_thread, type, address, value, flags))                                         \
+    SIM_FORMS(name##_v2, _ptsz,                                                                              \
+              (CUstream stream, CUdeviceptr address, value_type value, unsigned int flags),                  \
+              what(stream, per_thread, type, address, value, flags))
 FORMS(cuStreamWaitValue32, cuuint32_t, submit_wait, CU_STREAM_MEM_OP_WAIT_VALUE_32)
 FORMS(cuStreamWaitValue64, cuuint64_t, submit_wait, CU_STREAM_MEM_OP_WAIT_VALUE_64)
 FORMS(cuStreamWriteValue32, cuuint32_t, submit_write, CU_STREAM_MEM_OP_WRITE_VALUE_32)
 FORMS(cuStreamWriteValue64, cuuint64_t, submit_write, CU_STREAM_MEM_OP_WRITE_VALUE_64)
 #undef FORMS
 
-SIM_FORMS(cuStreamBatchMemOp, _ptsz, submit,
+SIM_FORMS(cuStreamBatchMemOp, _ptsz,
           (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations, unsigned int flags),
-          stream, operations, count, flags)
+          submit(stream, per_thread, operations, count, flags))
 
-SIM_FORMS(cuStreamBatchMemOp_v2, _ptsz, submit,
+SIM_FORMS(cuStreamBatchMemOp_v2, _ptsz,
           (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations, unsigned int flags),
-          stream, operations, count, flags)
+          submit(stream, per_thread, operations, count, flags))

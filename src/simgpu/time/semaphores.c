@@ -191,17 +191,17 @@ static CUresult submit_all(CUstream handle, bool per_thread, CUgraphNodeParams n
 /* The node's type has no const. */
 #define ARRAY_OF(semaphores) ((CUexternalSemaphore *)(uintptr_t)(semaphores))
 
-SIM_FORMS(cuSignalExternalSemaphoresAsync, _ptsz, submit_all,
+SIM_FORMS(cuSignalExternalSemaphoresAsync, _ptsz,
           (const CUexternalSemaphore *semaphores, const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *params,
            unsigned int count, CUstream stream),
-          stream,
-          (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL,
-                              .extSemSignal = {ARRAY_OF(semaphores), params, count}},
-          count)
-SIM_FORMS(cuWaitExternalSemaphoresAsync, _ptsz, submit_all,
+          submit_all(stream, per_thread,
+                     (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL,
+                                         .extSemSignal = {ARRAY_OF(semaphores), params, count}},
+                     count))
+SIM_FORMS(cuWaitExternalSemaphoresAsync, _ptsz,
           (const CUexternalSemaphore *semaphores, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
            unsigned int count, CUstream stream),
-          stream,
-          (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
-                              .extSemWait = {ARRAY_OF(semaphores), params, count}},
-          count)
+          submit_all(stream, per_thread,
+                     (CUgraphNodeParams){.type = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT,
+                                         .extSemWait = {ARRAY_OF(semaphores), params, count}},
+                     count))

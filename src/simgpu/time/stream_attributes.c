@@ -135,22 +135,14 @@ static CUresult attributes_copy(CUstream to_handle, CUstream from_handle, bool p
     return target && source ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-SIM_FORMS(cuStreamGetAttribute, _ptsz, attribute_get,
-          (CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value), stream, attribute, value)
+SIM_FORMS(cuStreamGetAttribute, _ptsz, (CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value),
+          attribute_get(stream, per_thread, attribute, value))
 
-SIM_FORMS(cuStreamSetAttribute, _ptsz, attribute_set,
-          (CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value), stream, attribute,
-          value)
+SIM_FORMS(cuStreamSetAttribute, _ptsz,
+          (CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value),
+          attribute_set(stream, per_thread, attribute, value))
 
-CUresult cuStreamCopyAttributes(CUstream to, CUstream from)
-{
-    return attributes_copy(to, from, false);
-}
-
-CUresult cuStreamCopyAttributes_ptsz(CUstream to, CUstream from)
-{
-    return attributes_copy(to, from, true);
-}
+SIM_FORMS(cuStreamCopyAttributes, _ptsz, (CUstream to, CUstream from), attributes_copy(to, from, per_thread))
 
 /* Managed memory's bytes are where host and device both see them, so attaching changes nothing; what it may
  * be asked for is checked. `bytes` is 0 for the whole allocation, or all of its bytes. */
@@ -170,6 +162,6 @@ static CUresult attach(CUstream handle, bool per_thread, CUdeviceptr pointer, si
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamAttachMemAsync, _ptsz, attach,
-          (CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned int flags), stream, pointer, bytes,
-          flags)
+SIM_FORMS(cuStreamAttachMemAsync, _ptsz,
+          (CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned int flags),
+          attach(stream, per_thread, pointer, bytes, flags))

@@ -211,7 +211,7 @@ static CUresult stream_query(CUstream handle, bool per_thread)
     return reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-SIM_FORMS(cuStreamQuery, _ptsz, stream_query, (CUstream stream), stream)
+SIM_FORMS(cuStreamQuery, _ptsz, (CUstream stream), stream_query(stream, per_thread))
 
 static CUresult stream_synchronize(CUstream handle, bool per_thread)
 {
@@ -224,7 +224,7 @@ static CUresult stream_synchronize(CUstream handle, bool per_thread)
     return context_check(context);
 }
 
-SIM_FORMS(cuStreamSynchronize, _ptsz, stream_synchronize, (CUstream stream), stream)
+SIM_FORMS(cuStreamSynchronize, _ptsz, (CUstream stream), stream_synchronize(stream, per_thread))
 
 /* --- What a stream is like ------------------------------------------------------------------------- */
 
@@ -239,7 +239,8 @@ static CUresult stream_flags(CUstream handle, bool per_thread, unsigned *flags)
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamGetFlags, _ptsz, stream_flags, (CUstream stream, unsigned int *flags), stream, flags)
+SIM_FORMS(cuStreamGetFlags, _ptsz, (CUstream stream, unsigned int *flags),
+          stream_flags(stream, per_thread, flags))
 
 static CUresult stream_priority(CUstream handle, bool per_thread, int *priority)
 {
@@ -252,7 +253,8 @@ static CUresult stream_priority(CUstream handle, bool per_thread, int *priority)
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamGetPriority, _ptsz, stream_priority, (CUstream stream, int *priority), stream, priority)
+SIM_FORMS(cuStreamGetPriority, _ptsz, (CUstream stream, int *priority),
+          stream_priority(stream, per_thread, priority))
 
 static CUresult stream_id(CUstream handle, bool per_thread, unsigned long long *id)
 {
@@ -265,7 +267,7 @@ static CUresult stream_id(CUstream handle, bool per_thread, unsigned long long *
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamGetId, _ptsz, stream_id, (CUstream stream, unsigned long long *id), stream, id)
+SIM_FORMS(cuStreamGetId, _ptsz, (CUstream stream, unsigned long long *id), stream_id(stream, per_thread, id))
 
 static CUresult stream_context(CUstream handle, bool per_thread, CUcontext *context_out)
 {
@@ -278,7 +280,8 @@ static CUresult stream_context(CUstream handle, bool per_thread, CUcontext *cont
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamGetCtx, _ptsz, stream_context, (CUstream stream, CUcontext *context), stream, context)
+SIM_FORMS(cuStreamGetCtx, _ptsz, (CUstream stream, CUcontext *context),
+          stream_context(stream, per_thread, context))
 
 static CUresult stream_device(CUstream handle, bool per_thread, CUdevice *device)
 {
@@ -290,7 +293,8 @@ static CUresult stream_device(CUstream handle, bool per_thread, CUdevice *device
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuStreamGetDevice, _ptsz, stream_device, (CUstream stream, CUdevice *device), stream, device)
+SIM_FORMS(cuStreamGetDevice, _ptsz, (CUstream stream, CUdevice *device),
+          stream_device(stream, per_thread, device))
 
 /* --- Host functions: one thread a GPU runs them in order, when the timeline says that it is their turn  */
 
@@ -402,8 +406,8 @@ static CUresult host_call_submit(CUstream handle, bool per_thread, CUhostFn func
     return CUDA_SUCCESS;
 }
 
-SIM_FORMS(cuLaunchHostFunc, _ptsz, host_call_submit, (CUstream stream, CUhostFn function, void *argument),
-          stream, function, NULL, argument)
+SIM_FORMS(cuLaunchHostFunc, _ptsz, (CUstream stream, CUhostFn function, void *argument),
+          host_call_submit(stream, per_thread, function, NULL, argument))
 
 /* How the GPU waits for the function is all that the modes differ in: 0 sleeps, 1 spins (driver API reference 13.2). */
 CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *argument, unsigned int mode)
