@@ -96,14 +96,19 @@ CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *descr
     return array_create(array, descriptor);
 }
 
+/* What all descriptors say. */
+#define ARRAY_LIKE(descriptor, ...)                                                                          \
+    (&(CUDA_ARRAY3D_DESCRIPTOR){.Width = (descriptor)->Width,                                                \
+                                .Height = (descriptor)->Height,                                              \
+                                .Format = (descriptor)->Format,                                              \
+                                .NumChannels = (descriptor)->NumChannels,                                    \
+                                ##__VA_ARGS__})
+
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descriptor)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(descriptor);
-    return array_create(array, &(CUDA_ARRAY3D_DESCRIPTOR){.Width = descriptor->Width,
-                                                          .Height = descriptor->Height,
-                                                          .Format = descriptor->Format,
-                                                          .NumChannels = descriptor->NumChannels});
+    return array_create(array, ARRAY_LIKE(descriptor));
 }
 
 /* The forms before CUDA 3.2 have narrower numbers, and no device address: they do the same. */
@@ -111,22 +116,15 @@ CUresult cuArray3DCreate(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR_v1 *descr
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(descriptor);
-    return array_create(array, &(CUDA_ARRAY3D_DESCRIPTOR){.Width = descriptor->Width,
-                                                          .Height = descriptor->Height,
-                                                          .Depth = descriptor->Depth,
-                                                          .Format = descriptor->Format,
-                                                          .NumChannels = descriptor->NumChannels,
-                                                          .Flags = descriptor->Flags});
+    return array_create(array,
+                        ARRAY_LIKE(descriptor, .Depth = descriptor->Depth, .Flags = descriptor->Flags));
 }
 
 CUresult cuArrayCreate(CUarray *array, const CUDA_ARRAY_DESCRIPTOR_v1 *descriptor)
 {
     SIM_TRY(sim_ready());
     SIM_REQUIRE(descriptor);
-    return array_create(array, &(CUDA_ARRAY3D_DESCRIPTOR){.Width = descriptor->Width,
-                                                          .Height = descriptor->Height,
-                                                          .Format = descriptor->Format,
-                                                          .NumChannels = descriptor->NumChannels});
+    return array_create(array, ARRAY_LIKE(descriptor));
 }
 
 /* --- Destroying ------------------------------------------------------------------------------------ */
