@@ -5,11 +5,21 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 /* --- Children that answer one byte at a time: 0 is well -------------------------------------------- */
+
+/* In a child: what has to hold. */
+#define CHECK(condition)                                                                                     \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                  \
+            _exit(1);                                                                                        \
+        }                                                                                                    \
+    } while (0)
 
 struct child {
     pid_t pid;

@@ -6,14 +6,6 @@
 #define SIZE (8 * MIB)
 #define SHARED CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-#define CHECK(condition)                                                                                     \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                  \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
-    } while (0)
-
 static CUmemGenericAllocationHandle object_of(unsigned devices, unsigned long long types)
 {
     CUmemGenericAllocationHandle object;

@@ -11,14 +11,6 @@
 
 #define SPIN_US 150000ull
 
-#define CHECK(condition)                                                                                     \
-    do {                                                                                                     \
-        if (!(condition)) {                                                                                  \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                  \
-            _exit(1);                                                                                        \
-        }                                                                                                    \
-    } while (0)
-
 static void spin(CUstream stream, unsigned long long microseconds)
 {
     CUmodule module;
