@@ -1012,6 +1012,7 @@ def test_turns_of_memory_are_seen_and_set(narrow, reap):
     assert shown["anti_thrash"] == "off" and shown["memory_quantum_seconds"] is None
     wait_for(lambda: [kind for name in "ab" for kind, _ in events(daemon, daemon.session(name))].count("session.suspended") >= 3,
              "them to change about at once")
+    daemon.cli("scheduler", "--anti-thrash", "auto")
     for movable in movables:
         movable.send("check")
     assert all(int(movable.read().split()[1]) > 0 for movable in movables)
@@ -1089,7 +1090,7 @@ def test_what_is_of_another_gpu_comes_ahead_there(make_daemon, make_gpu, product
         movable.end()
 
 
-@pytest.mark.parametrize("bound, made_bytes", [("1GiB", 128 * MIB), ("100MiB", 64 * MIB)])
+@pytest.mark.parametrize("bound, made_bytes", [pytest.param("1GiB", 128 * MIB, marks=pytest.mark.long), ("100MiB", 64 * MIB)])
 def test_host_memory_is_made_before_a_turn_is_over(make_daemon, make_gpu, reap, bound, made_bytes):
     """While somebody waits for the end of its turn, what a session lacks is made; where that cannot be, nothing has failed yet."""
     daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=320 * MIB, FAKECUDA_CONTEXT_BYTES=0, **WORKS))
