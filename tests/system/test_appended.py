@@ -67,7 +67,7 @@ def ask_too_much(say, path):
 
 
 @root_only
-def test_a_user_who_is_refused_does_not_fill_the_audit_file(shared, tmp_path):  # noqa: F811
+def test_a_refused_user_does_not_fill_the_audit_file(shared, tmp_path):  # noqa: F811
     shared.stop()
     path, older = tmp_path / "audit", tmp_path / "audit.1"
     shared.config.mkdir(parents=True)

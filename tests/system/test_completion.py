@@ -104,7 +104,7 @@ def test_mig_instances_are_offered(make_daemon, make_gpu):
     assert offered(daemon, "run", "--gpu", "0", ":") == {"0", "1"}, "bash puts them behind the colon"
 
 
-def test_programs_outside_of_sessions_are_no_gpus(daemon, product, reap):
+def test_programs_outside_of_sessions_are_not_gpus(daemon, product, reap):
     puppet = Puppet(product, daemon.gpu.environment())
     reap(puppet.process)
     puppet.get("context", 0)

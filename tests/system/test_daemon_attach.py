@@ -92,7 +92,7 @@ def test_neither_by_the_descriptor_nor_by_its_name_is_the_policy_written(daemon,
     assert client.limit() == 64 * MIB
 
 
-def test_who_has_no_business_here_is_told_why(daemon, session, make_daemon):
+def test_a_program_that_may_not_enter_is_told_why(daemon, session, make_daemon):
     path = daemon.attach_socket
     token = daemon.request("GET", "/v1/sessions/s/environment")[1]["GPUSLICE_IPC_TOKEN"]
     assert reason_of(path, "0" * 12) == NO_SESSION
@@ -156,7 +156,7 @@ def test_another_users_session_is_closed_to_a_user(daemon, session, child):
     packet(1, b"\0" * 112, version=7),
     b"\0" * 100000,
 ], ids=lambda value: f"{len(value)} bytes")
-def test_what_is_no_hello_ends_that_connection_alone(daemon, session, bad):
+def test_what_is_not_a_hello_ends_that_connection_alone(daemon, session, bad):
     client = Client(daemon.attach_socket)
     client.send(bad)
     assert client.is_hung_up()

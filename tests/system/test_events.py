@@ -130,7 +130,7 @@ def test_expiry_and_the_queue_are_told(make_daemon, make_gpu, reap):
              "the program's session to end")
 
 
-def test_who_follows_is_told_at_once_and_a_last_id_resumes(daemon):
+def test_a_follower_is_told_at_once_and_a_last_id_resumes(daemon):
     first = create(daemon, name="first")
     listener = Listener(daemon).read_until("session.created")
     assert "daemon.started" in listener.text and first["session_id"] in listener.text

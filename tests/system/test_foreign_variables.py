@@ -66,7 +66,7 @@ OFF = [{"DISABLE_GPU_LIMITER": "true"}, {"ENABLE_CUDA_HOOKS": "false"}]
 
 
 @pytest.mark.parametrize("off", OFF)
-def test_the_limiter_is_switched_off_by_those_who_have_limited_themselves(gpu, start, off):
+def test_the_limiter_is_switched_off_by_programs_that_limit_themselves(gpu, start, off):
     assert start(preloaded(gpu, GPUSLICE_MEMORY_LIMIT=LIMIT, **off)).code("alloc", 2 * LIMIT) == OK
 
 

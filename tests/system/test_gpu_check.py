@@ -711,7 +711,7 @@ def test_the_page_says_when_there_are_no_results(tmp_path):
     assert "Not yet run on hardware" in (tmp_path / "README.md").read_text()
 
 
-def test_results_of_the_simulated_gpu_are_no_cards(tmp_path):
+def test_results_of_the_simulated_gpu_are_not_a_card_s(tmp_path):
     (tmp_path / "card.json").write_text(json.dumps(card_result(True)))
     refused = write_page(tmp_path)
     assert refused.returncode == 1

@@ -47,7 +47,7 @@ def tree(tmp_path):
     return tree
 
 
-def test_calls_one_way_are_no_circle(tree):
+def test_calls_one_way_are_not_a_circle(tree):
     assert tree.check() == ""
 
 

@@ -140,7 +140,7 @@ def test_as_many_slices_as_may_be_fit_into_a_list(make_daemon, make_gpu, kubelet
     assert len(devices["devices"]) == 8000
 
 
-def test_plug_ins_of_other_devices_are_no_matter(machine, kubelet, plugin, make_plugin):
+def test_plug_ins_of_other_devices_do_not_matter(machine, kubelet, plugin, make_plugin):
     registered(kubelet)
     plugin.kill()
     kubelet.event("watch ended")
@@ -320,7 +320,7 @@ def test_an_init_container_with_more_slices_has_a_name_that_leads_somewhere(mach
     assert names_by_session(plugin) == {first: two, second: three, third: three}
 
 
-def test_what_is_no_slice_of_this_node_is_refused(machine, kubelet, plugin):
+def test_what_is_not_a_slice_of_this_node_is_refused(machine, kubelet, plugin):
     _, devices = registered(kubelet)
     good = ids_of(devices)[0]
     for ids in (["GPU-none-slice-1"], [good, "nonsense"], [good.replace("-slice-", "-slice-99")], []):

@@ -42,7 +42,7 @@ def test_labels_that_are_set_replace_those_before(daemon):
     assert daemon.session("a")["label"] == "team=speech"
 
 
-def test_what_is_no_label_is_refused(daemon):
+def test_what_is_not_a_label_is_refused(daemon):
     assert daemon.cli("create", "--label", "vision", check=False).returncode == 2
     for label in ("a=b,", "a=b c", 'a="b"', "=b", "a" * 240 + "=b", 7):
         status, answer = daemon.request("POST", "/v1/sessions", {"label": label})

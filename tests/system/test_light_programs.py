@@ -354,7 +354,7 @@ def test_a_burst_of_a_higher_priority_is_sooner_done_than_without_shares(togethe
     holds(try_once)
 
 
-def test_who_was_greedy_for_a_moment_is_a_guest_again(h100_daemon, reap):
+def test_a_session_greedy_for_a_moment_is_a_guest_again(h100_daemon, reap):
     """Where the GPU takes time to switch, a backlog beside it misses a little of its minimum, and whoever takes much is made to
     wait: what it took in its turns is not what it takes."""
     program = h100_daemon.product.program("load")

@@ -171,7 +171,7 @@ def test_a_minimum_share_waits_like_memory(daemon, reap):
     assert program.wait(20) == 0
 
 
-def test_who_is_killed_while_waiting_leaves_the_line(full, reap):
+def test_a_client_killed_while_waiting_leaves_the_queue(full, reap):
     first = reap(full.spawn("run", "--name", "first", "--memory", "1GiB", "--wait", "true"))
     wait_for(lambda: queued(full) == ["first"], "it to be in the line")
     second = reap(full.spawn("create", "--name", "second", "--memory", "1MiB", "--wait"))
@@ -206,7 +206,7 @@ def test_a_queued_session_takes_no_program_and_no_change(full, reap):
     assert queued(full) == []
 
 
-def test_who_waits_is_told_when_the_daemon_stops(full, reap):
+def test_a_waiting_client_is_told_when_the_daemon_stops(full, reap):
     program = reap(full.spawn("run", "--memory", "1MiB", "--wait", "true"))
     wait_for(lambda: len(queued(full)) == 1, "it to be in the line")
     full.stop()

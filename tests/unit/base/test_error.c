@@ -21,7 +21,7 @@ static void a_message_is_one_line_that_steers_no_terminal(void **state)
     assert_string_equal(error.message, "cannot open x?y: No such file or directory");
 }
 
-static void what_is_no_utf8_is_marked_and_what_is_stays(void **state)
+static void what_is_not_utf8_is_marked_and_what_is_stays(void **state)
 {
     static const struct {
         const char *given, *kept;
@@ -59,7 +59,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_is_one_line_that_steers_no_terminal),
-        cmocka_unit_test(what_is_no_utf8_is_marked_and_what_is_stays),
+        cmocka_unit_test(what_is_not_utf8_is_marked_and_what_is_stays),
         cmocka_unit_test(a_long_message_is_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

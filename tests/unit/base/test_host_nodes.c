@@ -35,7 +35,7 @@ static void a_machine_without_nodes_has_home_memory_only(void **state)
 }
 
 /* As Grace without CDMM shows a GPU: memory without CPUs. */
-static void a_node_without_cpus_is_no_home(void **state)
+static void a_node_without_cpus_is_not_a_home(void **state)
 {
     struct host_nodes nodes;
     uint64_t total, available;
@@ -77,7 +77,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_machine_without_nodes_has_home_memory_only, begin, end),
-        cmocka_unit_test_setup_teardown(a_node_without_cpus_is_no_home, begin, end),
+        cmocka_unit_test_setup_teardown(a_node_without_cpus_is_not_a_home, begin, end),
         cmocka_unit_test_setup_teardown(nodes_with_cpus_change_nothing, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

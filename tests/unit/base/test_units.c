@@ -36,7 +36,7 @@ static void sizes_are_read_in_every_unit(void **state)
     }
 }
 
-static void what_is_no_size_is_refused_and_changes_nothing(void **state)
+static void what_is_not_a_size_is_refused_and_changes_nothing(void **state)
 {
     static const char *const rows[] = {"",    "-1",  "+1",   "12XB", "1e30", "abc", " 1",  "1 ",
                                        ".5G", "1.G", "1KKB", "0x10", "GiB",  "1iB", "1Bi", "1,5G"};
@@ -84,7 +84,7 @@ static void shares_are_read_and_written_the_same(void **state)
     }
 }
 
-static void what_is_no_share_is_refused_and_changes_nothing(void **state)
+static void what_is_not_a_share_is_refused_and_changes_nothing(void **state)
 {
     static const struct {
         const char *text;
@@ -211,9 +211,9 @@ int main(void)
         cmocka_unit_test(durations_have_units),
         cmocka_unit_test(a_turn_has_a_length_or_none),
         cmocka_unit_test(shares_are_read_and_written_the_same),
-        cmocka_unit_test(what_is_no_share_is_refused_and_changes_nothing),
+        cmocka_unit_test(what_is_not_a_share_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_are_read_in_every_unit),
-        cmocka_unit_test(what_is_no_size_is_refused_and_changes_nothing),
+        cmocka_unit_test(what_is_not_a_size_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_beyond_64_bits_are_refused),
         cmocka_unit_test(sizes_are_written_in_the_largest_unit),
         cmocka_unit_test(what_stays_is_told_by_its_parts),

@@ -53,7 +53,7 @@ static void a_part_of_the_card_is_a_limit(void **state)
     assert_int_equal(limits.gpu_bytes[1], 2ull << 30);
 }
 
-static void what_is_no_limit_is_refused_and_changes_nothing(void **state)
+static void what_is_not_a_limit_is_refused_and_changes_nothing(void **state)
 {
     static const struct {
         const char *text;
@@ -129,7 +129,7 @@ static void a_sixty_fifth_gpu_is_refused(void **state)
     assert_int_equal(gpu_names_add(&names, "64", 2, NULL), -EINVAL);
 }
 
-static void visible_devices_end_at_what_is_no_gpu(void **state)
+static void visible_devices_end_at_what_is_not_a_gpu(void **state)
 {
     static const struct {
         const char *value;
@@ -160,10 +160,10 @@ int main(void)
         cmocka_unit_test(one_size_is_for_every_gpu),
         cmocka_unit_test(gpus_are_set_apart),
         cmocka_unit_test(a_part_of_the_card_is_a_limit),
-        cmocka_unit_test(what_is_no_limit_is_refused_and_changes_nothing),
+        cmocka_unit_test(what_is_not_a_limit_is_refused_and_changes_nothing),
         cmocka_unit_test(gpus_are_named_by_index_or_uuid),
         cmocka_unit_test(a_sixty_fifth_gpu_is_refused),
-        cmocka_unit_test(visible_devices_end_at_what_is_no_gpu),
+        cmocka_unit_test(visible_devices_end_at_what_is_not_a_gpu),
         cmocka_unit_test(visible_devices_that_hide_all_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,14 +90,14 @@ static void check_that_it_ended(void)
     assert_int_equal(world.told, told);
 }
 
-static void who_is_told_too_much_at_once_follows_no_more(void **state)
+static void a_client_told_too_much_at_once_is_cut_off(void **state)
 {
     world.bytes = GRPC_MESSAGE_MAX + 1;
     begin_to_follow();
     check_that_it_ended();
 }
 
-static void who_does_not_read_follows_no_more(void **state)
+static void a_client_that_does_not_read_is_cut_off(void **state)
 {
     world.bytes = GRPC_MESSAGE_MAX;
     begin_to_follow();
@@ -108,7 +108,7 @@ static void who_does_not_read_follows_no_more(void **state)
     check_that_it_ended();
 }
 
-static void who_goes_follows_no_more(void **state)
+static void a_client_that_leaves_is_forgotten(void **state)
 {
     static const struct grpc_answer answer = {on_message, on_end};
     world.bytes = 1;
@@ -144,9 +144,9 @@ static void a_call_that_does_not_go_together_is_caught(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_is_told_too_much_at_once_follows_no_more, begin, end),
-        cmocka_unit_test_setup_teardown(who_does_not_read_follows_no_more, begin, end),
-        cmocka_unit_test_setup_teardown(who_goes_follows_no_more, begin, end),
+        cmocka_unit_test_setup_teardown(a_client_told_too_much_at_once_is_cut_off, begin, end),
+        cmocka_unit_test_setup_teardown(a_client_that_does_not_read_is_cut_off, begin, end),
+        cmocka_unit_test_setup_teardown(a_client_that_leaves_is_forgotten, begin, end),
         cmocka_unit_test(a_call_that_does_not_go_together_is_caught),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,7 @@ static void a_task_runs_until_it_waits(void **state)
     assert_string_equal(said, "a1b2ab");
 }
 
-static void who_wants_a_lock_has_it_in_turn(void **state)
+static void threads_get_a_lock_in_turn(void **state)
 {
     struct speaker a = {.name = "a", .lock = "x"}, b = {.name = "b", .lock = "x"},
                    c = {.name = "c", .lock = "x"}, other = {.name = "o", .lock = "y"};
@@ -126,7 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_task_runs_until_it_waits, begin),
         cmocka_unit_test_setup(a_task_that_does_what_it_may_not_is_caught, begin),
-        cmocka_unit_test_setup(who_wants_a_lock_has_it_in_turn, begin),
+        cmocka_unit_test_setup(threads_get_a_lock_in_turn, begin),
         cmocka_unit_test_setup(a_task_can_start_and_wake_another, begin),
         cmocka_unit_test_setup(there_is_a_most_and_ended_ones_make_room, begin),
     };

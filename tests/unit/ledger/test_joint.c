@@ -138,7 +138,7 @@ static void what_a_death_left_half_done_is_repaired_by_the_reaper(void **state)
     }
 }
 
-static void a_candidate_that_its_maker_left_is_in_nobodys_way(void **state)
+static void a_candidate_that_its_maker_left_is_in_no_session_s_way(void **state)
 {
     struct fixture *fixture = *state;
     struct ledger_slot slot = fixture_slot(fixture);
@@ -274,7 +274,7 @@ int main(void)
         ROW(a_dead_holder_leaves_joint_memory_to_the_others_and_the_last_frees_it),
         ROW(what_is_let_go_of_counts_until_the_daemon_says_otherwise),
         ROW(what_a_death_left_half_done_is_repaired_by_the_reaper),
-        ROW(a_candidate_that_its_maker_left_is_in_nobodys_way),
+        ROW(a_candidate_that_its_maker_left_is_in_no_session_s_way),
         ROW(without_room_nothing_is_joint),
         ROW(processes_that_race_for_a_name_share_one_place_and_one_charge),
         ROW(processes_killed_at_random_points_leave_no_joint_place),

@@ -135,7 +135,7 @@ static void a_cleared_slot_gives_its_bytes_back_and_nobody_elses(void **state)
     assert_false(ledger_slot_clear(fixture->usage, LEDGER_SLOTS, recovered));
 }
 
-static void who_lost_its_slot_changes_nothing_any_more(void **state)
+static void a_process_that_lost_its_slot_changes_nothing(void **state)
 {
     struct fixture *fixture = *state;
     struct ledger_slot old = fixture_slot(fixture);
@@ -316,7 +316,7 @@ int main(void)
         ROW(a_ledger_has_1024_slots_and_no_more),
         ROW(the_last_slot_counts),
         ROW(a_cleared_slot_gives_its_bytes_back_and_nobody_elses),
-        ROW(who_lost_its_slot_changes_nothing_any_more),
+        ROW(a_process_that_lost_its_slot_changes_nothing),
         ROW(reaping_spares_the_next_owner),
         ROW(half_cleared_slots_are_still_owned_and_can_be_finished),
         ROW(generations_come_round_without_mixing_up_owners),

@@ -168,7 +168,7 @@ static void a_driver_that_does_not_start_is_said_so(void **state)
     assert_non_null(strstr(error.message, "led astray"));
 }
 
-static void a_driver_without_cards_is_no_driver(void **state)
+static void a_driver_without_cards_counts_as_missing(void **state)
 {
     struct error error = {0};
     LEAD(led->card_count = 0);
@@ -176,7 +176,7 @@ static void a_driver_without_cards_is_no_driver(void **state)
     assert_non_null(strstr(error.message, "--simulated"));
 }
 
-static void a_missing_library_is_no_driver(void **state)
+static void a_missing_library_is_not_a_driver(void **state)
 {
     struct error error = {0};
     assert_int_equal(gpu_start(&daemon_state, "/nowhere/libnvidia-ml.so.1", &error), -ENODEV);
@@ -205,7 +205,7 @@ static void instances_are_listed_in_their_cards_place(void **state)
     assert_null(strstr(error.message, "MIG mode"));
 }
 
-static void a_card_in_mig_mode_without_instances_is_no_gpu(void **state)
+static void a_card_in_mig_mode_without_instances_is_not_a_gpu(void **state)
 {
     struct error error = {0};
     LEAD(led->is_partitioned = true);
@@ -378,10 +378,10 @@ int main(int count, char **arguments)
                                         end_daemon),
         cmocka_unit_test_setup_teardown(a_figure_that_is_absent_is_unknown, begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(a_driver_that_does_not_start_is_said_so, begin_daemon, end_daemon),
-        cmocka_unit_test_setup_teardown(a_driver_without_cards_is_no_driver, begin_daemon, end_daemon),
-        cmocka_unit_test_setup_teardown(a_missing_library_is_no_driver, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_driver_without_cards_counts_as_missing, begin_daemon, end_daemon),
+        cmocka_unit_test_setup_teardown(a_missing_library_is_not_a_driver, begin_daemon, end_daemon),
         cmocka_unit_test_setup_teardown(instances_are_listed_in_their_cards_place, begin_daemon, end_daemon),
-        cmocka_unit_test_setup_teardown(a_card_in_mig_mode_without_instances_is_no_gpu, begin_daemon,
+        cmocka_unit_test_setup_teardown(a_card_in_mig_mode_without_instances_is_not_a_gpu, begin_daemon,
                                         end_daemon),
         cmocka_unit_test_setup_teardown(a_hung_nvml_makes_cards_unhealthy_and_delays_nobody_for_ever,
                                         begin_daemon, end_daemon),

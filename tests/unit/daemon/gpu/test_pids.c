@@ -64,7 +64,7 @@ static void what_was_shown_for_a_process_that_had_the_pid_before_is_not(void **s
     assert_int_equal(entries[0].used_bytes, 700);
 }
 
-static void a_pid_that_is_shown_no_more_begins_anew(void **state)
+static void a_pid_that_is_not_shown_any_more_begins_anew(void **state)
 {
     show(600, 0);
     pretend_that_another_had_our_pid();
@@ -78,7 +78,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(what_a_process_holds_is_its_own, forget),
         cmocka_unit_test_teardown(what_was_shown_for_a_process_that_had_the_pid_before_is_not, forget),
-        cmocka_unit_test_teardown(a_pid_that_is_shown_no_more_begins_anew, forget),
+        cmocka_unit_test_teardown(a_pid_that_is_not_shown_any_more_begins_anew, forget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -350,7 +350,7 @@ static void the_oldest_goes_where_it_would_be_too_much(void **state)
 }
 
 /* One user has many sessions, and another one. */
-static void nobodys_history_goes_for_anothers(void **state)
+static void no_user_s_history_goes_for_another_s(void **state)
 {
     struct world *world = *state;
     struct history_bounds bounds = {200000, 31};
@@ -377,7 +377,7 @@ static void nobodys_history_goes_for_anothers(void **state)
     free(row.bytes);
 }
 
-static void sessions_that_did_nothing_push_nobodys_out(void **state)
+static void sessions_that_did_nothing_push_no_other_out(void **state)
 {
     struct world *world = *state;
     struct history_bounds bounds = {200000, 31};
@@ -459,8 +459,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(peaks_of_sessions_of_one_user_add_up_within_a_moment, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_oldest_goes_where_it_would_be_too_much, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nobodys_history_goes_for_anothers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(sessions_that_did_nothing_push_nobodys_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_user_s_history_goes_for_another_s, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sessions_that_did_nothing_push_no_other_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_is_damaged_is_put_aside, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,7 +80,7 @@ static void long_jobs_of_one_come_more_seldom(void **state)
 }
 
 /* Nobody is owed the time before. */
-static void who_comes_late_takes_turns_at_once(void **state)
+static void a_late_session_takes_turns_at_once(void **state)
 {
     struct job_turns *turns = *state;
     add(turns, 7, 6);
@@ -109,7 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(many_jobs_of_one_keep_nobody_waiting, begin, end),
         cmocka_unit_test_setup_teardown(long_jobs_of_one_come_more_seldom, begin, end),
-        cmocka_unit_test_setup_teardown(who_comes_late_takes_turns_at_once, begin, end),
+        cmocka_unit_test_setup_teardown(a_late_session_takes_turns_at_once, begin, end),
         cmocka_unit_test_setup_teardown(jobs_of_one_keep_their_order, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ static void what_may_have_to_leave_gets_what_it_lacks(void **state)
     assert_false(ahead_is_due(&some, &host));
 }
 
-static void nothing_is_made_where_it_is_of_no_use(void **state)
+static void nothing_is_made_where_it_does_not_help(void **state)
 {
     struct ahead_process stays = process, grows = process;
     struct ahead_host forbids = host;
@@ -48,7 +48,7 @@ static void half_of_the_bound_is_left_for_needs(void **state)
     assert_false(ahead_is_due(&process, &nearly));
 }
 
-static void who_hardly_has_to_leave_gives_back_first(void **state)
+static void a_process_that_hardly_has_to_leave_gives_back_first(void **state)
 {
     struct ahead_holder holders[] = {{.given_bytes = 30 * GIB, .may_have_to_leave = true},
                                      {.given_bytes = 5 * GIB},
@@ -76,9 +76,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_may_have_to_leave_gets_what_it_lacks),
-        cmocka_unit_test(nothing_is_made_where_it_is_of_no_use),
+        cmocka_unit_test(nothing_is_made_where_it_does_not_help),
         cmocka_unit_test(half_of_the_bound_is_left_for_needs),
-        cmocka_unit_test(who_hardly_has_to_leave_gives_back_first),
+        cmocka_unit_test(a_process_that_hardly_has_to_leave_gives_back_first),
         cmocka_unit_test(what_holds_memory_that_is_away_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

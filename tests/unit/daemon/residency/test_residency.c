@@ -54,7 +54,7 @@ static uint64_t turn_of(const struct residency_session *sessions, unsigned numbe
     return residency_turn_ns(&sessions[number], &crowds[number], &turns);
 }
 
-static void who_fits_comes_and_nobody_leaves(void **state)
+static void a_session_that_fits_comes_and_none_leaves(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 100, 100), waiting(1, 30, 1)};
     decide(sessions, 2, 30);
@@ -93,7 +93,7 @@ static void a_turn_is_kept(void **state)
     assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
 }
 
-static void who_pauses_now_and_then_may_work_until_it_does(void **state)
+static void a_session_that_pauses_now_and_then_may_work_until_it_does(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 9, 0), waiting(1, 50, 2)};
     sessions[0].move_ns = SECOND; /* its turn is nine seconds */
@@ -113,7 +113,7 @@ static void who_pauses_now_and_then_may_work_until_it_does(void **state)
     assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
 }
 
-static void who_pauses_may_hold_two_turns_more_than_others_who_wait(void **state)
+static void a_session_that_pauses_may_hold_two_turns_more_than_others(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 9, 0), waiting(1, 50, 2), waiting(2, 50, 2)};
     sessions[0].move_ns = SECOND; /* its turn is nine seconds */
@@ -136,7 +136,7 @@ static void who_pauses_may_hold_two_turns_more_than_others_who_wait(void **state
     assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
 }
 
-static void who_is_new_may_pause_soon(void **state)
+static void a_new_session_may_pause_soon(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 9, 0), waiting(1, 50, 2)};
     sessions[0].move_ns = SECOND;
@@ -190,7 +190,7 @@ static void room_that_is_being_made_is_not_made_twice(void **state)
     assert_int_equal(sessions[1].verdict, RESIDENCY_STAYS);
 }
 
-static void the_line_is_kept_and_who_fits_behind_it_comes(void **state)
+static void the_queue_is_kept_and_what_fits_behind_it_comes(void **state)
 {
     struct residency_session sessions[] = {resident(0, 80, 0, 0), waiting(1, 60, 9), waiting(2, 15, 5),
                                            waiting(3, 5, 7)};
@@ -228,7 +228,7 @@ static void promised_shares_are_kept_by_the_length_of_turns(void **state)
     assert_int_equal(turn_of(sessions, 0, 3), SECOND);
 }
 
-static void who_is_owed_comes_before_a_higher_priority(void **state)
+static void a_session_that_is_owed_comes_before_a_higher_priority(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 100, 0), waiting(1, 50, 2)};
     sessions[0].priority = 2;
@@ -289,7 +289,7 @@ static void what_is_missing_elsewhere_comes_ahead_there(void **state)
     assert_int_equal(parts[1][2].ahead_bytes, 0); /* it is all there */
 }
 
-static void who_waits_for_the_right_to_work_comes_ahead(void **state)
+static void a_session_that_waits_for_the_right_to_work_comes_ahead(void **state)
 {
     struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 30, 5)};
     const int64_t free[RESIDENCY_PLACES] = {40};
@@ -305,7 +305,7 @@ static void who_waits_for_the_right_to_work_comes_ahead(void **state)
     assert_int_equal(parts[1][0].ahead_bytes, 40);
 }
 
-static void what_came_ahead_makes_room_for_who_has_the_turn(void **state)
+static void what_came_ahead_makes_room_for_the_session_that_has_the_turn(void **state)
 {
     struct residency_session sessions[] = {resident(0, 60, 0, 0), waiting(1, 30, 5)};
     sessions[1].can_come_ahead = sessions[1].can_leave = sessions[1].is_ahead = true;
@@ -321,7 +321,7 @@ static void what_came_ahead_makes_room_for_who_has_the_turn(void **state)
     assert_int_equal(sessions[0].verdict, RESIDENCY_LEAVES);
 }
 
-static void where_more_is_there_than_fits_who_came_last_leaves(void **state)
+static void where_more_is_there_than_fits_the_last_to_come_leaves(void **state)
 {
     struct residency_session sessions[] = {resident(0, 60, 100, 0), resident(1, 60, 5, 0),
                                            resident(2, 10, 50, 3)};
@@ -331,7 +331,7 @@ static void where_more_is_there_than_fits_who_came_last_leaves(void **state)
     assert_int_equal(sessions[2].verdict, RESIDENCY_LEAVES); /* without work, it goes first */
 }
 
-static void who_waits_is_told_when_it_should_be_there(void **state)
+static void a_waiting_session_is_told_when_it_should_be_there(void **state)
 {
     struct residency_session sessions[] = {resident(0, 50, 1, 0), waiting(1, 50, 9), waiting(2, 50, 8)};
     for (unsigned i = 0; i < 3; i++)
@@ -418,7 +418,7 @@ static void many_thousands_are_decided_about_at_once(void **state)
 }
 
 /* The first lacks room, and could itself make some for the second. */
-static void who_can_have_no_room_makes_some_for_who_comes_next(void **state)
+static void a_session_without_room_makes_some_for_the_next(void **state)
 {
     struct residency_session sessions[] = {resident(0, 60, 100, 0), waiting(1, 30, 1), waiting(2, 30, 0)};
     parts[0][0].missing_bytes = 50;
@@ -430,7 +430,7 @@ static void who_can_have_no_room_makes_some_for_who_comes_next(void **state)
     assert_int_equal(sessions[2].verdict, RESIDENCY_STAYS);
 }
 
-static void who_used_no_room_comes_last(void **state)
+static void a_session_that_used_no_room_comes_last(void **state)
 {
     struct residency_session sessions[] = {waiting(0, 50, 9), waiting(1, 50, 1)};
     sessions[0].comes_last = true;
@@ -459,31 +459,31 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_that_stays_is_told_whole),
-        cmocka_unit_test(who_fits_comes_and_nobody_leaves),
+        cmocka_unit_test(a_session_that_fits_comes_and_none_leaves),
         cmocka_unit_test(the_longest_idle_leaves_first_and_just_enough),
         cmocka_unit_test(small_ones_are_spared_where_a_large_one_is_enough),
         cmocka_unit_test(a_turn_is_kept),
-        cmocka_unit_test(who_pauses_now_and_then_may_work_until_it_does),
-        cmocka_unit_test(who_pauses_may_hold_two_turns_more_than_others_who_wait),
-        cmocka_unit_test(who_is_new_may_pause_soon),
+        cmocka_unit_test(a_session_that_pauses_now_and_then_may_work_until_it_does),
+        cmocka_unit_test(a_session_that_pauses_may_hold_two_turns_more_than_others),
+        cmocka_unit_test(a_new_session_may_pause_soon),
         cmocka_unit_test(turns_have_bounds),
         cmocka_unit_test(nobody_with_work_leaves_for_a_lower_priority),
         cmocka_unit_test(nobody_leaves_in_vain),
         cmocka_unit_test(room_that_is_being_made_is_not_made_twice),
-        cmocka_unit_test(the_line_is_kept_and_who_fits_behind_it_comes),
+        cmocka_unit_test(the_queue_is_kept_and_what_fits_behind_it_comes),
         cmocka_unit_test(only_those_on_the_right_gpu_leave),
         cmocka_unit_test(promised_shares_are_kept_by_the_length_of_turns),
-        cmocka_unit_test(who_is_owed_comes_before_a_higher_priority),
+        cmocka_unit_test(a_session_that_is_owed_comes_before_a_higher_priority),
         cmocka_unit_test(the_next_in_line_comes_ahead_into_free_room),
         cmocka_unit_test(nobody_comes_ahead_where_another_one_comes),
         cmocka_unit_test(what_is_missing_elsewhere_comes_ahead_there),
-        cmocka_unit_test(who_waits_for_the_right_to_work_comes_ahead),
-        cmocka_unit_test(what_came_ahead_makes_room_for_who_has_the_turn),
-        cmocka_unit_test(where_more_is_there_than_fits_who_came_last_leaves),
-        cmocka_unit_test(who_waits_is_told_when_it_should_be_there),
+        cmocka_unit_test(a_session_that_waits_for_the_right_to_work_comes_ahead),
+        cmocka_unit_test(what_came_ahead_makes_room_for_the_session_that_has_the_turn),
+        cmocka_unit_test(where_more_is_there_than_fits_the_last_to_come_leaves),
+        cmocka_unit_test(a_waiting_session_is_told_when_it_should_be_there),
         cmocka_unit_test(many_thousands_are_decided_about_at_once),
-        cmocka_unit_test(who_can_have_no_room_makes_some_for_who_comes_next),
-        cmocka_unit_test(who_used_no_room_comes_last),
+        cmocka_unit_test(a_session_without_room_makes_some_for_the_next),
+        cmocka_unit_test(a_session_that_used_no_room_comes_last),
         cmocka_unit_test(many_small_ones_leave_for_a_large_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

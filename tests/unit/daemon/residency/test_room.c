@@ -311,7 +311,7 @@ static void pass(double seconds)
         moves_decide(&daemon_state);
 }
 
-static void who_is_to_wait_waits_for_hours_until_others_have_ended(void **state)
+static void a_program_that_may_wait_does_so_for_hours(void **state)
 {
     struct member *other = join(0, LEDGER_ENGINE_PLAIN, 90 * PERCENT);
     struct member *waiter = join(1, LEDGER_ENGINE_SWAP, 0);
@@ -358,7 +358,7 @@ static void a_wait_fails_when_its_session_says_so(void **state)
     assert_int_equal(waiter->told_room, 0);
 }
 
-static void who_is_not_to_wait_is_told_soon_that_nobody_can_leave(void **state)
+static void a_program_that_may_not_wait_is_told_soon_that_none_can_leave(void **state)
 {
     join(0, LEDGER_ENGINE_PLAIN, 90 * PERCENT);
     struct member *waiter = join(1, LEDGER_ENGINE_SWAP, 0);
@@ -423,7 +423,7 @@ static void a_turn_begins_when_the_room_is_there_that_was_waited_for(void **stat
     assert_int_equal(grows->evictions, 1);
 }
 
-static void who_works_while_others_wait_holds_the_card(void **state)
+static void a_session_that_works_while_others_wait_holds_the_card(void **state)
 {
     struct member *works = work(0, 90 * PERCENT);
     daemon_state.moves->turn_ns = UINT64_C(5000000000);
@@ -486,7 +486,7 @@ static void a_lie_makes_no_room_for_others(void **state)
     }
 }
 
-static void a_lie_holds_up_nobody_who_counts_chunks(void **state)
+static void a_lie_holds_up_no_count_of_chunks(void **state)
 {
     struct member *liar = lie(0, 0);
     struct error error;
@@ -531,7 +531,7 @@ static void a_process_has_no_host_memory_that_it_was_not_sent(void **state)
     assert_int_equal(moves_arena_bytes(&liar->session), ARENA_CHUNK_LARGE);
 }
 
-static void who_cannot_move_tells_nothing(void **state)
+static void a_process_that_cannot_move_tells_nothing(void **state)
 {
     struct member *liar = join(0, LEDGER_ENGINE_PLAIN, 50 * PERCENT), *asks = work(1, 0);
     liar->says.evicted_bytes = 50 * PERCENT;
@@ -609,7 +609,7 @@ static struct member *begin_to_leave(uint64_t bytes)
 }
 
 /* A chunk that is made ahead of need leaves more to others: where there is none, there may be one for need. */
-static void no_host_memory_ahead_is_no_failure_of_who_leaves(void **state)
+static void no_host_memory_ahead_is_not_a_failure_of_the_session_that_leaves(void **state)
 {
     struct error error;
     struct member *member = join(0, LEDGER_ENGINE_SWAP, 300 * MIB);
@@ -681,7 +681,7 @@ static void what_has_left_in_steps_comes_back_where_there_is_no_host_memory(void
     assert_int_equal(moves_standing(&member->session).state, MOVE_COMING);
 }
 
-static void nobody_begins_to_leave_who_may_not_have_the_rest(void **state)
+static void no_session_begins_to_leave_that_may_not_have_the_rest(void **state)
 {
     struct error error;
     struct member *member = begin_to_leave(600 * MIB);
@@ -842,7 +842,7 @@ static void what_a_refusal_taught_is_tried_again_after_a_second(void **state)
 }
 
 /* Nobody has refused it anything. */
-static void who_has_nothing_on_the_card_teaches_nothing(void **state)
+static void a_session_with_nothing_on_the_card_teaches_nothing(void **state)
 {
     struct member *liar = join(0, LEDGER_ENGINE_SWAP, 0), *idle = be_idle(1, 20 * PERCENT),
                   *asks = work(2, 40 * PERCENT);
@@ -882,7 +882,7 @@ static void a_context_has_room_made_whatever_the_limit(void **state)
 }
 
 /* Two wait; the one that has waited for longer was given room before. */
-static void who_used_none_of_its_room_comes_last(void **state)
+static void a_session_that_used_none_of_its_room_comes_last(void **state)
 {
     for (unsigned uses = 0; uses < 2; uses++) {
         struct member *first = work(0, 0), *second = work(1, 0);
@@ -1003,7 +1003,7 @@ static void many_are_refused_in_parts(void **state)
     assert_int_equal(count_told(0), 99);
 }
 
-static void who_is_stopped_while_it_leaves_is_not_waited_for(void **state)
+static void a_session_stopped_while_it_leaves_is_not_waited_for(void **state)
 {
     struct member *stopped = be_idle(0, 40 * PERCENT), *idle = be_idle(1, 40 * PERCENT), *waiter = work(2, 0);
     pass(1);
@@ -1018,7 +1018,7 @@ static void who_is_stopped_while_it_leaves_is_not_waited_for(void **state)
 }
 
 /* A byte now and then does not count. */
-static void who_hardly_comes_on_while_it_leaves_is_not_waited_for(void **state)
+static void a_session_that_hardly_leaves_is_not_waited_for(void **state)
 {
     struct member *slow = be_idle(0, 40 * PERCENT), *idle = be_idle(1, 40 * PERCENT), *waiter = work(2, 0);
     pass(1);
@@ -1033,7 +1033,7 @@ static void who_hardly_comes_on_while_it_leaves_is_not_waited_for(void **state)
     assert_int_equal(idle->evictions, 1);
 }
 
-static void who_comes_on_while_it_leaves_is_waited_for(void **state)
+static void a_session_that_leaves_steadily_is_waited_for(void **state)
 {
     struct member *slow = be_idle(0, 40 * PERCENT), *idle = be_idle(1, 40 * PERCENT), *waiter = work(2, 0);
     pass(1);
@@ -1048,7 +1048,7 @@ static void who_comes_on_while_it_leaves_is_waited_for(void **state)
     assert_int_equal(idle->evictions, 0);
 }
 
-static void nobody_waits_without_end_for_who_does_not_leave(void **state)
+static void no_wait_for_a_session_that_does_not_leave_is_endless(void **state)
 {
     struct member *stopped = be_idle(0, 90 * PERCENT), *waiter = work(1, 0);
     ask(waiter, 50 * PERCENT);
@@ -1086,7 +1086,7 @@ static void arrive(struct member *member)
     say(member);
 }
 
-static void who_is_stopped_while_it_comes_gives_its_room_away(void **state)
+static void a_session_stopped_while_it_comes_gives_its_room_away(void **state)
 {
     struct member *stopped = be_idle(0, 60 * PERCENT), *other = work(1, 0);
     exchange(stopped, other);
@@ -1118,7 +1118,7 @@ static void who_is_stopped_while_it_comes_gives_its_room_away(void **state)
 }
 
 /* It answers each order, and none of its memory comes. */
-static void who_only_says_that_it_comes_is_put_off_for_longer_each_time(void **state)
+static void a_session_that_only_says_that_it_comes_is_put_off_for_longer_each_time(void **state)
 {
     struct member *liar = be_idle(0, 60 * PERCENT), *other = work(1, 0);
     unsigned away = 0;
@@ -1166,48 +1166,50 @@ static void what_is_said_to_be_here_counts_up_to_what_the_card_shows(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_is_to_wait_waits_for_hours_until_others_have_ended, begin, end),
+        cmocka_unit_test_setup_teardown(a_program_that_may_wait_does_so_for_hours, begin, end),
+        cmocka_unit_test_setup_teardown(a_program_that_may_not_wait_is_told_soon_that_none_can_leave, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(an_estimate_that_was_wrong_twice_is_not_known_any_more, begin, end),
         cmocka_unit_test_setup_teardown(a_wait_fails_when_its_session_says_so, begin, end),
-        cmocka_unit_test_setup_teardown(who_is_not_to_wait_is_told_soon_that_nobody_can_leave, begin, end),
         cmocka_unit_test_setup_teardown(memory_as_large_as_the_card_comes_back, begin, end),
         cmocka_unit_test_setup_teardown(a_turn_longer_than_two_minutes_is_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(a_turn_begins_when_the_room_is_there_that_was_waited_for, begin, end),
-        cmocka_unit_test_setup_teardown(who_works_while_others_wait_holds_the_card, begin, end),
+        cmocka_unit_test_setup_teardown(a_session_that_works_while_others_wait_holds_the_card, begin, end),
         cmocka_unit_test_setup_teardown(work_that_pauses_is_not_cut_a_moment_before, begin, end),
         cmocka_unit_test_setup_teardown(a_lie_takes_no_room_from_others, begin, end),
         cmocka_unit_test_setup_teardown(a_lie_makes_no_room_for_others, begin, end),
-        cmocka_unit_test_setup_teardown(a_lie_holds_up_nobody_who_counts_chunks, begin, end),
+        cmocka_unit_test_setup_teardown(a_lie_holds_up_no_count_of_chunks, begin, end),
         cmocka_unit_test_setup_teardown(chunks_are_counted_as_they_are_given, begin, end),
         cmocka_unit_test_setup_teardown(what_was_given_back_counts_until_nobody_has_it, begin, end),
         cmocka_unit_test_setup_teardown(sums_that_do_not_go_together_are_caught, begin, end),
         cmocka_unit_test_setup_teardown(a_dead_process_leaves_nobody_its_host_memory, begin, end),
         cmocka_unit_test_setup_teardown(what_a_process_passed_on_and_left_counts_on, begin, end),
         cmocka_unit_test_setup_teardown(a_process_has_no_host_memory_that_it_was_not_sent, begin, end),
-        cmocka_unit_test_setup_teardown(who_cannot_move_tells_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(a_process_that_cannot_move_tells_nothing, begin, end),
         cmocka_unit_test_setup_teardown(what_nvml_shows_counts_beyond_the_limit, begin, end),
         cmocka_unit_test_setup_teardown(what_cannot_leave_is_not_ordered_out_without_pause, begin, end),
         cmocka_unit_test_setup_teardown(a_process_begins_to_leave_with_the_first_chunk, begin, end),
-        cmocka_unit_test_setup_teardown(no_host_memory_ahead_is_no_failure_of_who_leaves, begin, end),
+        cmocka_unit_test_setup_teardown(no_host_memory_ahead_is_not_a_failure_of_the_session_that_leaves,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(what_has_left_in_steps_comes_back_where_there_is_no_host_memory,
                                         begin, end),
-        cmocka_unit_test_setup_teardown(nobody_begins_to_leave_who_may_not_have_the_rest, begin, end),
+        cmocka_unit_test_setup_teardown(no_session_begins_to_leave_that_may_not_have_the_rest, begin, end),
         cmocka_unit_test_setup_teardown(a_refusal_teaches_that_the_card_has_less, begin, end),
         cmocka_unit_test_setup_teardown(what_a_refusal_taught_is_tried_again_after_a_second, begin, end),
         cmocka_unit_test_setup_teardown(how_long_a_move_takes_is_told_from_its_begin, begin, end),
-        cmocka_unit_test_setup_teardown(who_is_stopped_while_it_leaves_is_not_waited_for, begin, end),
-        cmocka_unit_test_setup_teardown(who_hardly_comes_on_while_it_leaves_is_not_waited_for, begin, end),
-        cmocka_unit_test_setup_teardown(who_comes_on_while_it_leaves_is_waited_for, begin, end),
-        cmocka_unit_test_setup_teardown(nobody_waits_without_end_for_who_does_not_leave, begin, end),
-        cmocka_unit_test_setup_teardown(who_is_stopped_while_it_comes_gives_its_room_away, begin, end),
-        cmocka_unit_test_setup_teardown(who_only_says_that_it_comes_is_put_off_for_longer_each_time, begin,
-                                        end),
+        cmocka_unit_test_setup_teardown(a_session_stopped_while_it_leaves_is_not_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(a_session_that_hardly_leaves_is_not_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(a_session_that_leaves_steadily_is_waited_for, begin, end),
+        cmocka_unit_test_setup_teardown(no_wait_for_a_session_that_does_not_leave_is_endless, begin, end),
+        cmocka_unit_test_setup_teardown(a_session_stopped_while_it_comes_gives_its_room_away, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_session_that_only_says_that_it_comes_is_put_off_for_longer_each_time, begin, end),
         cmocka_unit_test_setup_teardown(what_is_said_to_be_away_counts_up_to_the_arena, begin, end),
         cmocka_unit_test_setup_teardown(what_is_said_to_be_here_counts_up_to_what_the_card_shows, begin, end),
         cmocka_unit_test_setup_teardown(a_need_counts_up_to_what_the_limit_leaves, begin, end),
-        cmocka_unit_test_setup_teardown(who_has_nothing_on_the_card_teaches_nothing, begin, end),
+        cmocka_unit_test_setup_teardown(a_session_with_nothing_on_the_card_teaches_nothing, begin, end),
         cmocka_unit_test_setup_teardown(a_context_has_room_made_whatever_the_limit, begin, end),
-        cmocka_unit_test_setup_teardown(who_used_none_of_its_room_comes_last, begin, end),
+        cmocka_unit_test_setup_teardown(a_session_that_used_none_of_its_room_comes_last, begin, end),
         cmocka_unit_test_setup_teardown(many_messages_cost_one_decision, begin, end),
         cmocka_unit_test_setup_teardown(a_decision_looks_at_each_session_a_few_times, begin, end),
         cmocka_unit_test_setup_teardown(deciding_takes_a_tenth_of_the_loop_at_most, begin, end),

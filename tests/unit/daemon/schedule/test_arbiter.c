@@ -104,7 +104,7 @@ static void four_minima_without_maxima_get_what_they_are_due(void **state)
 }
 
 /* Messages on a loaded machine take long; what is in flight bridges that. */
-static void who_says_when_it_is_done_leaves_the_gpu_no_gap(void **state)
+static void a_process_that_says_when_it_is_done_leaves_the_gpu_no_gap(void **state)
 {
     const uint64_t pieces[] = {20 * MS, 50000, 3 * MS, 500000};
     double percent[4], together = 0;
@@ -263,7 +263,7 @@ static void processes_that_differ_are_charged_for_what_they_did(void **state)
 }
 
 /* Where an agent looks now and then whether there is work, it finds too little in one report and too much in the next. */
-static void who_has_work_for_too_short_now_and_too_long_then_is_charged_for_its_calls(void **state)
+static void a_session_whose_reports_are_uneven_is_charged_for_its_calls(void **state)
 {
     const struct program program = {.piece_ns = 100000, .burst = 1, .idle_ns = 400000};
     struct member *members[] = {world_add(&world, "50%..100%", NORMAL, program),
@@ -539,7 +539,7 @@ static void sessions_say_why_they_take_turns(void **state)
     assert_int_equal(arbiter_session_why(other->session, &got, &beside), WHY_DONOR);
 }
 
-static void who_is_alone_dense_or_light_says_so(void **state)
+static void a_session_alone_dense_or_light_says_so(void **state)
 {
     double got;
     void *beside;
@@ -736,7 +736,7 @@ static void a_minimum_is_kept_under_a_higher_priority(void **state)
 }
 
 /* Nobody may say anything while it does. */
-static void who_holds_still_for_a_burst_that_does_not_end_goes_on(void **state)
+static void a_session_held_still_for_an_endless_burst_goes_on(void **state)
 {
     double percent[WORLD_PROCESSES];
     world_add(&world, "0%..100%", NORMAL - 1, (struct program){.piece_ns = 200000});
@@ -1132,7 +1132,7 @@ static void run_and_look(uint64_t ns)
     }
 }
 
-static void who_says_less_than_is_seen_is_charged_by_that(void **state)
+static void a_session_that_says_less_than_is_seen_is_charged_by_what_is_seen(void **state)
 {
     double percent[WORLD_PROCESSES];
     struct member *first = world_add(&world, "90%..100%", NORMAL, (struct program){.piece_ns = 500000});
@@ -1204,7 +1204,7 @@ static uint64_t await(struct member *member, enum wire_type type)
 }
 
 /* Program and agent are kept from running: what they could not do counts little, and in the next turn they tell nothing. */
-static void a_maximum_is_kept_of_who_tells_nothing(void **state)
+static void a_maximum_is_kept_by_a_process_that_tells_nothing(void **state)
 {
     struct member *member = world_add(&world, "0%..20%", NORMAL, (struct program){.piece_ns = 50000});
     member->is_stopped = true;
@@ -1268,7 +1268,7 @@ static void the_mode_says_whether_anybody_is_kept_waiting(void **state)
 
 /* --- Memory that is away --------------------------------------------------------------------------- */
 
-static void who_is_away_is_given_nothing_and_is_owed_nothing(void **state)
+static void a_process_away_is_given_nothing_and_owed_nothing(void **state)
 {
     double percent[WORLD_PROCESSES];
     struct program dense = {.piece_ns = 500000};
@@ -1291,7 +1291,7 @@ static void who_is_away_is_given_nothing_and_is_owed_nothing(void **state)
     assert_near(percent[0], 62, 6); /* its part, and what a newcomer has, but no more for the time before */
 }
 
-static void who_is_away_keeps_nobody_waiting_as_shares_begin_to_count(void **state)
+static void a_process_away_keeps_no_session_waiting_as_shares_begin_to_count(void **state)
 {
     struct program dense = {.piece_ns = 500000};
     struct member *away = world_add(&world, "0%..100%", NORMAL, dense);
@@ -1313,7 +1313,7 @@ static void who_is_away_keeps_nobody_waiting_as_shares_begin_to_count(void **sta
 }
 
 /* A program that allocates and never computes, of which another one was a neighbour in its session. */
-static void who_has_no_work_is_in_nobodys_way_once_the_rest_of_its_session_has_gone(void **state)
+static void a_process_without_work_blocks_no_session_once_the_rest_of_its_own_has_gone(void **state)
 {
     struct program dense = {.piece_ns = 500000};
     struct member *works = world_add(&world, "0%..100%", NORMAL, dense);
@@ -1329,7 +1329,7 @@ static void who_has_no_work_is_in_nobodys_way_once_the_rest_of_its_session_has_g
     assert_int_equal(arbiter_session_lease(rests->session), LEASE_FREE);
 }
 
-static void progress_is_told_of_guests_and_of_who_takes_turns(void **state)
+static void progress_is_told_of_guests_and_of_sessions_that_take_turns(void **state)
 {
     struct program dense = {.piece_ns = 500000};
     struct member *most = world_add(&world, "75%..100%", NORMAL, dense);
@@ -1343,7 +1343,7 @@ static void progress_is_told_of_guests_and_of_who_takes_turns(void **state)
     assert_near(100 * arbiter_session_progress(least->session), 100, 2);
 }
 
-static void who_computes_where_others_do_is_told_so(void **state)
+static void a_process_is_told_that_others_compute_beside_it(void **state)
 {
     struct program program = {.piece_ns = 500000, .burst = 2, .idle_ns = 2 * MS};
     struct member *first = world_add(&world, "10%..50%", NORMAL, program);
@@ -1360,7 +1360,7 @@ static void who_computes_where_others_do_is_told_so(void **state)
     assert_false(first->flags & WIRE_LEASE_COMPANY);
 }
 
-static void who_is_being_measured_is_told_so(void **state)
+static void a_measured_process_is_told_so(void **state)
 {
     struct program program = {.piece_ns = 500000, .burst = 2, .idle_ns = 2 * MS};
     struct member *member = world_add(&world, "10%..50%", NORMAL, program);
@@ -1413,7 +1413,7 @@ static void calls_that_are_not_alike_are_charged_beside_a_light_program(void **s
 }
 
 /* The maximum of its neighbour closes that one's gate ten times a second: what a guest tells then is of calls that it remembers. */
-static void what_a_guest_remembers_of_its_company_is_none_of_its_cost(void **state)
+static void what_a_guest_remembers_of_its_company_is_not_its_cost(void **state)
 {
     struct member *light = world_add(&world, "30%..100%", NORMAL,
                                      (struct program){.piece_ns = 60000, .burst = 2, .idle_ns = 500000});
@@ -1544,7 +1544,7 @@ int main(void)
         T(four_sessions_with_long_kernels_get_what_they_are_due),
         T(four_sessions_with_kernels_of_any_length_get_what_they_are_due),
         T(four_minima_without_maxima_get_what_they_are_due),
-        T(who_says_when_it_is_done_leaves_the_gpu_no_gap),
+        T(a_process_that_says_when_it_is_done_leaves_the_gpu_no_gap),
         T(a_holder_that_is_wrong_about_when_it_is_done_is_charged_for_what_it_takes),
         T(two_equal_sessions_get_half),
         T(a_ninth_and_a_tenth_are_told_apart),
@@ -1555,7 +1555,7 @@ int main(void)
         T(processes_that_keep_step_are_charged_for_what_they_did),
         T(processes_that_begin_together_are_charged_for_what_they_did),
         T(processes_that_differ_are_charged_for_what_they_did),
-        T(who_has_work_for_too_short_now_and_too_long_then_is_charged_for_its_calls),
+        T(a_session_whose_reports_are_uneven_is_charged_for_its_calls),
         T(no_more_is_charged_than_the_time_that_passed),
         T(a_guest_that_dies_is_not_charged_for_its_gaps),
         T(a_guest_that_dies_long_after_it_has_worked_is_not_charged_for_that),
@@ -1572,14 +1572,14 @@ int main(void)
         T(guests_that_get_less_than_their_minima_take_turns),
         T(a_guest_that_another_keeps_small_loses_little_where_that_is_tried_again),
         T(sessions_say_why_they_take_turns),
-        T(who_is_alone_dense_or_light_says_so),
+        T(a_session_alone_dense_or_light_says_so),
         T(a_guest_that_was_dense_for_a_moment_is_a_guest_again_soon),
         T(what_a_light_session_was_not_promised_goes_to_the_busy_one),
         T(a_busy_session_gets_its_minimum_beside_one_that_is_not),
         T(a_higher_priority_comes_first),
         T(a_lower_priority_waits_for_those_above),
         T(a_minimum_is_kept_under_a_higher_priority),
-        T(who_holds_still_for_a_burst_that_does_not_end_goes_on),
+        T(a_session_held_still_for_an_endless_burst_goes_on),
         T(minima_of_several_priorities_are_all_kept),
         T(a_minimum_that_was_not_wanted_is_not_made_up_for),
         T(sessions_over_two_gpus_and_over_one_each_get_what_they_are_due),
@@ -1599,13 +1599,13 @@ int main(void)
         T(a_priority_that_changes_takes_no_debt_away),
         T(a_process_moves_to_another_gpu_in_its_turn),
         T(a_very_long_piece_of_work_is_believed),
-        T(who_says_less_than_is_seen_is_charged_by_that),
+        T(a_session_that_says_less_than_is_seen_is_charged_by_what_is_seen),
         T(honest_programs_are_believed_whatever_they_do),
         T(nobody_is_waited_for_longer_than_its_gate_was_open),
         T(random_deaths_and_stops_leave_the_others_at_their_share),
-        T(who_is_being_measured_is_told_so),
+        T(a_measured_process_is_told_so),
         T(calls_that_are_not_alike_are_charged_beside_a_light_program),
-        T(what_a_guest_remembers_of_its_company_is_none_of_its_cost),
+        T(what_a_guest_remembers_of_its_company_is_not_its_cost),
         T(a_light_program_of_which_little_was_measured_is_charged_by_its_calls),
         T(programs_of_calls_that_differ_are_charged_for_what_each_used),
         T(what_changes_of_program_take_is_charged_to_nobody),
@@ -1613,7 +1613,7 @@ int main(void)
         T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
         T(a_maximum_holds_where_every_other_report_is_a_guess),
         T(a_cost_that_others_of_its_calls_had_is_not_believed),
-        T(a_maximum_is_kept_of_who_tells_nothing),
+        T(a_maximum_is_kept_by_a_process_that_tells_nothing),
         T(what_was_lost_while_it_was_measured_makes_no_guest_needy),
         T(a_service_that_answers_all_its_requests_is_a_guest),
         T(a_service_that_cannot_answer_all_its_requests_takes_turns),
@@ -1621,11 +1621,11 @@ int main(void)
         T(the_quantum_does_not_follow_what_nobody_waits_for),
         T(without_shares_nobody_is_gated),
         T(the_mode_says_whether_anybody_is_kept_waiting),
-        T(progress_is_told_of_guests_and_of_who_takes_turns),
-        T(who_computes_where_others_do_is_told_so),
-        T(who_is_away_is_given_nothing_and_is_owed_nothing),
-        T(who_is_away_keeps_nobody_waiting_as_shares_begin_to_count),
-        T(who_has_no_work_is_in_nobodys_way_once_the_rest_of_its_session_has_gone),
+        T(progress_is_told_of_guests_and_of_sessions_that_take_turns),
+        T(a_process_is_told_that_others_compute_beside_it),
+        T(a_process_away_is_given_nothing_and_owed_nothing),
+        T(a_process_away_keeps_no_session_waiting_as_shares_begin_to_count),
+        T(a_process_without_work_blocks_no_session_once_the_rest_of_its_own_has_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

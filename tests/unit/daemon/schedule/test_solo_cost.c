@@ -147,7 +147,7 @@ static void a_measure_of_both_kinds_is_replaced_by_the_next(void **state)
     assert_true(solo_cost_of(&cost, 1) == 0.5 * MS);
 }
 
-static void company_is_no_doubt_but_a_turn_in_it_is(void **state)
+static void company_is_not_a_doubt_but_a_turn_in_it_is(void **state)
 {
     struct solo_cost cost = learned();
     for (unsigned i = 0; i < 20; i++)
@@ -171,7 +171,7 @@ int main(void)
         cmocka_unit_test(one_odd_stretch_changes_nothing_and_three_do),
         cmocka_unit_test(what_is_measured_on_purpose_is_believed_at_once),
         cmocka_unit_test(a_measure_of_both_kinds_is_replaced_by_the_next),
-        cmocka_unit_test(company_is_no_doubt_but_a_turn_in_it_is),
+        cmocka_unit_test(company_is_not_a_doubt_but_a_turn_in_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,7 +164,7 @@ static uint64_t stall(uint64_t ns)
     return second.steps == before ? 0 : now - from;
 }
 
-static void who_has_drained_takes_a_step_where_work_outlives_the_slices_of_others(void **state)
+static void a_drained_process_takes_a_step_where_work_outlives_the_slices_of_others(void **state)
 {
     (void)state;
     closed(&first, MS);
@@ -188,7 +188,7 @@ static void who_has_drained_takes_a_step_where_work_outlives_the_slices_of_other
     assert_int_equal(second.steps, 2);
 }
 
-static void nobody_steps_who_does_not_want_to(void **state)
+static void no_process_steps_that_does_not_want_to(void **state)
 {
     (void)state;
     closed(&first, MS);
@@ -327,7 +327,7 @@ static void an_agent_that_answers_late_leaves_as_much_time_for_steps(void **stat
 }
 
 /* Its own step may leave more before the GPU than it had when it was done. */
-static void who_was_let_in_stays_so_whatever_steps_leave(void **state)
+static void a_process_let_in_stays_so_whatever_steps_leave(void **state)
 {
     (void)state;
     closed(&first, 0);
@@ -366,7 +366,7 @@ static void a_turn_goes_on_without_a_process_that_leaves(void **state)
     assert_false(other.open);
 }
 
-static void who_leaves_last_is_followed_before_it_has_drained(void **state)
+static void the_last_to_leave_is_followed_before_it_has_drained(void **state)
 {
     (void)state;
     begin_turn();
@@ -403,7 +403,7 @@ static void one_process_after_the_other_is_measured(void **state)
 }
 
 /* What the one does may wait for the other. */
-static void who_is_measured_makes_way_for_another_process_of_its_session(void **state)
+static void a_measured_process_makes_way_for_another_of_its_session(void **state)
 {
     bool rests = false;
     (void)state;
@@ -430,8 +430,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 #define MEASURED(name) cmocka_unit_test_setup_teardown(name, begin_measuring, end)
     const struct CMUnitTest tests[] = {
-        TEST(who_has_drained_takes_a_step_where_work_outlives_the_slices_of_others),
-        TEST(nobody_steps_who_does_not_want_to),
+        TEST(a_drained_process_takes_a_step_where_work_outlives_the_slices_of_others),
+        TEST(no_process_steps_that_does_not_want_to),
         TEST(work_that_ends_in_time_needs_no_step),
         TEST(a_closing_that_steps_do_not_end_goes_on_without),
         TEST(nobody_is_let_in_early_while_a_session_has_needed_steps),
@@ -440,11 +440,11 @@ int main(void)
         TEST(a_session_that_has_needed_steps_takes_them_when_work_is_late),
         TEST(a_session_that_has_needed_steps_takes_them_however_much_is_said_to_be_left),
         TEST(an_agent_that_answers_late_leaves_as_much_time_for_steps),
-        TEST(who_was_let_in_stays_so_whatever_steps_leave),
+        TEST(a_process_let_in_stays_so_whatever_steps_leave),
         TEST(a_turn_goes_on_without_a_process_that_leaves),
-        TEST(who_leaves_last_is_followed_before_it_has_drained),
+        TEST(the_last_to_leave_is_followed_before_it_has_drained),
         MEASURED(one_process_after_the_other_is_measured),
-        MEASURED(who_is_measured_makes_way_for_another_process_of_its_session),
+        MEASURED(a_measured_process_makes_way_for_another_of_its_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

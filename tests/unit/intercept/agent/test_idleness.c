@@ -34,7 +34,7 @@ static uint64_t rest(struct program *program, uint64_t ns)
     return idle_ns;
 }
 
-static void who_works_without_gaps_is_idle_almost_at_once(void **state)
+static void a_program_without_gaps_is_idle_almost_at_once(void **state)
 {
     struct program program = {.now_ns = 1000 * MS};
     work(&program, 5000 * MS);
@@ -73,7 +73,7 @@ static void nobody_rests_for_long_without_being_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_works_without_gaps_is_idle_almost_at_once),
+        cmocka_unit_test(a_program_without_gaps_is_idle_almost_at_once),
         cmocka_unit_test(usual_gaps_are_learned_and_forgotten),
         cmocka_unit_test(nobody_rests_for_long_without_being_idle),
     };

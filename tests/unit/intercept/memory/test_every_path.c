@@ -127,7 +127,7 @@ static void the_old_forms_take_no_memory_past_the_quota(void **state)
 
 /* --- External memory ------------------------------------------------------------------------------- */
 
-static void external_memory_is_charged_to_who_imports_it(void **state)
+static void external_memory_is_charged_to_the_importer(void **state)
 {
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC what = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
                                              .size = LIMIT + 1};
@@ -348,7 +348,7 @@ int main(void)
         TEST(arrays_of_all_forms_are_charged_until_destroyed),
         TEST(a_sparse_array_holds_what_is_mapped_into_it),
         TEST(the_old_forms_take_no_memory_past_the_quota),
-        TEST(external_memory_is_charged_to_who_imports_it),
+        TEST(external_memory_is_charged_to_the_importer),
         TEST(a_raised_limit_is_charged_by_what_it_adds),
         TEST(a_context_ends_with_its_last_detach),
         TEST(memory_of_a_green_context_goes_with_the_primary_one),

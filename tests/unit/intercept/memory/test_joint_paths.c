@@ -303,7 +303,7 @@ static CUresult properties_of(CUmemAllocationProp *properties, CUmemGenericAlloc
     return CUDA_SUCCESS;
 }
 
-static void memory_of_another_session_is_charged_to_who_opens_it(void **state)
+static void memory_of_another_session_is_charged_to_the_opener(void **state)
 {
     CUipcMemHandle foreign = {.reserved = "foreign"}, own;
     CUmemPoolPtrExportData foreign_data = {.reserved = {1, 2, 3}};
@@ -596,7 +596,7 @@ int main(void)
         TEST(unused_graph_memory_makes_room_for_other_memory),
         TEST(a_launch_that_took_more_than_it_said_is_charged_as_it_is),
         TEST(a_graph_on_two_gpus_is_refused_that_does_not_fit_on_one_of_them),
-        TEST(memory_of_another_session_is_charged_to_who_opens_it),
+        TEST(memory_of_another_session_is_charged_to_the_opener),
         TEST(an_import_is_charged_once_in_a_session),
         TEST(a_multicast_object_holds_what_is_bound_to_it),
         TEST(a_logical_endpoint_holds_what_is_bound_to_it),

@@ -42,7 +42,7 @@ static void a_device_node_and_an_anonymous_inode_stand_for_many(void **state)
     assert_false(is_its_own);
 }
 
-static void what_is_no_descriptor_has_no_name(void **state)
+static void what_is_not_a_descriptor_has_no_name(void **state)
 {
     bool is_its_own;
     assert_int_equal(share_name_of_file(-1, &is_its_own), 0);
@@ -53,7 +53,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_in_memory_has_a_name_of_its_own_through_each_of_its_descriptors),
         cmocka_unit_test(a_device_node_and_an_anonymous_inode_stand_for_many),
-        cmocka_unit_test(what_is_no_descriptor_has_no_name),
+        cmocka_unit_test(what_is_not_a_descriptor_has_no_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static void an_empty_object_allows_no_gpu(void **state)
     assert_int_equal(limits.count, 0);
 }
 
-static void what_is_no_limit_is_refused_and_changes_nothing(void **state)
+static void what_is_not_a_limit_is_refused_and_changes_nothing(void **state)
 {
     static const char *const wrong[] = {
         "",
@@ -135,7 +135,7 @@ int main(void)
         cmocka_unit_test(a_star_is_each_gpu_that_no_row_names),
         cmocka_unit_test(an_object_names_gpus_by_index_and_uuid_in_any_case),
         cmocka_unit_test(an_empty_object_allows_no_gpu),
-        cmocka_unit_test(what_is_no_limit_is_refused_and_changes_nothing),
+        cmocka_unit_test(what_is_not_a_limit_is_refused_and_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -425,7 +425,7 @@ static void a_refusal_is_told_to_the_daemon_once_in_a_while(void **state)
 }
 
 /* Nothing is new, so nobody has to look at the card. */
-static void a_primary_context_that_is_there_is_no_news(void **state)
+static void a_primary_context_that_exists_is_not_news(void **state)
 {
     struct wire_message message;
     int fds[WIRE_FDS_MAX];
@@ -574,7 +574,7 @@ int main(void)
         cmocka_unit_test(advice_names_no_limit_beyond_the_card),
         TEST(a_context_of_unknown_cost_is_charged_when_the_daemon_has_measured_it),
         TEST(a_refusal_is_told_to_the_daemon_once_in_a_while),
-        TEST(a_primary_context_that_is_there_is_no_news),
+        TEST(a_primary_context_that_exists_is_not_news),
         TEST(a_refused_process_gets_no_memory_and_says_the_daemons_words),
         TEST(without_a_daemon_there_is_no_memory),
         TEST(an_attached_process_outlives_its_daemon),

@@ -563,7 +563,7 @@ static void a_capture_of_a_threads_own_stream_goes_on_whatever_is_ended_elsewher
     assert_int_equal(gate->captures, 0);
 }
 
-static void work_beside_a_capture_is_marked_by_who_submits_it(void **state)
+static void work_beside_a_capture_is_marked_by_the_thread_that_submits_it(void **state)
 {
     CUgraph graph;
     (void)state;
@@ -742,7 +742,7 @@ int main(void)
         TEST(a_capture_is_the_same_while_gates_close),
         TEST(captures_of_later_forms_are_counted),
         TEST(a_capture_of_a_threads_own_stream_goes_on_whatever_is_ended_elsewhere),
-        TEST(work_beside_a_capture_is_marked_by_who_submits_it),
+        TEST(work_beside_a_capture_is_marked_by_the_thread_that_submits_it),
         TEST(nothing_is_put_into_the_legacy_stream_while_it_would_wait_for_a_captured_one),
         MOVES(what_names_addresses_waits_only_while_the_memory_is_away),
         MOVES(a_captured_call_waits_while_the_memory_is_away),

@@ -206,7 +206,7 @@ static uint64_t ahead_after_a_gap(bool is_closed_meanwhile)
     return atomic_load(&gate->ahead_ns);
 }
 
-static void who_is_held_and_late_for_it_may_run_ahead_further(void **state)
+static void a_thread_that_is_held_and_late_may_run_ahead_further(void **state)
 {
     (void)state;
     assert_int_equal(ahead_after_a_gap(false), AHEAD_LEAST_NS * 3 / 2);
@@ -628,7 +628,7 @@ static void beside_other_work_no_wait_puts_a_mark_into_the_legacy_stream(void **
 }
 
 /* It takes no GPU time from others, and what is measured of the calls before it ends before it. */
-static void a_copy_that_is_waited_for_is_none_of_the_calls(void **state)
+static void a_copy_that_is_waited_for_is_not_one_of_the_calls(void **state)
 {
     (void)state;
     unsigned in_part = 0;
@@ -640,7 +640,7 @@ static void a_copy_that_is_waited_for_is_none_of_the_calls(void **state)
 }
 
 /* Nor does one that is not waited for, wherever it stands: the other calls of its burst are measured without it. */
-static void a_copy_to_the_gpu_is_none_of_the_calls(void **state)
+static void a_copy_to_the_gpu_is_not_one_of_the_calls(void **state)
 {
     (void)state;
     static const unsigned places[] = {0, 5, 11};
@@ -1534,7 +1534,7 @@ static void *launch_one(void *unused)
 }
 
 /* Else it would give a turn back that it needs as soon as others' bursts are over. */
-static void who_holds_still_with_work_at_the_gate_does_not_rest(void **state)
+static void a_process_held_still_with_work_at_the_gate_does_not_rest(void **state)
 {
     pthread_t thread;
     (void)state;
@@ -1556,7 +1556,7 @@ static void who_holds_still_with_work_at_the_gate_does_not_rest(void **state)
     assert_true(in_flight_is_finished(gate));
 }
 
-static void a_gap_is_no_rest_before_it_is_as_long_as_one(void **state)
+static void a_gap_is_not_a_rest_before_it_is_as_long_as_one(void **state)
 {
     (void)state;
     stop_the_clock();
@@ -1634,7 +1634,7 @@ int main(void)
         TEST(a_destroyed_contexts_work_is_not_asked_about),
         TEST(a_capture_ends_with_the_context_of_its_stream),
         TEST(a_paced_stream_has_two_pieces_before_it),
-        TEST(who_is_held_and_late_for_it_may_run_ahead_further),
+        TEST(a_thread_that_is_held_and_late_may_run_ahead_further),
         TEST(a_stream_that_does_not_move_is_not_waited_for_for_ever),
         MEASURES(calls_on_an_idle_stream_are_measured_one_by_one),
         MEASURES(after_the_driver_has_refused_an_event_it_is_asked_for_others_later),
@@ -1647,8 +1647,8 @@ int main(void)
         MEASURES(single_calls_that_differ_are_all_measured_where_they_are_long_on_average),
         MEASURES(work_of_other_threads_in_the_legacy_stream_keeps_no_mark_out_of_it),
         MEASURES(beside_other_work_no_wait_puts_a_mark_into_the_legacy_stream),
-        MEASURES(a_copy_that_is_waited_for_is_none_of_the_calls),
-        MEASURES(a_copy_to_the_gpu_is_none_of_the_calls),
+        MEASURES(a_copy_that_is_waited_for_is_not_one_of_the_calls),
+        MEASURES(a_copy_to_the_gpu_is_not_one_of_the_calls),
         MEASURES(copies_to_the_gpu_are_before_it_like_other_calls),
         MEASURES(no_mark_ends_an_overlap),
         MEASURES(nor_one_where_the_program_does_not_wait),
@@ -1683,8 +1683,8 @@ int main(void)
         MEASURES(nor_where_the_default_stream_is_one_of_them),
         MEASURES(the_first_launch_after_a_rest_wakes_the_agent_between_marks_too),
         MEASURES(an_agent_does_not_rest_while_a_launch_is_under_way),
-        MEASURES(who_holds_still_with_work_at_the_gate_does_not_rest),
-        MEASURES(a_gap_is_no_rest_before_it_is_as_long_as_one),
+        MEASURES(a_process_held_still_with_work_at_the_gate_does_not_rest),
+        MEASURES(a_gap_is_not_a_rest_before_it_is_as_long_as_one),
         MEASURES(what_did_not_drain_makes_nobody_more_patient),
         MEASURES(what_is_before_the_gpu_is_bounded_where_memory_may_move),
         TEST(a_thread_with_more_streams_than_places_takes_those_of_streams_without_work),

@@ -137,7 +137,7 @@ static void ptx_tells_variables_and_their_simple_contents(void **state)
     sim_image_free(image);
 }
 
-static void ptx_tells_references_which_are_no_memory(void **state)
+static void ptx_tells_references_that_are_not_memory(void **state)
 {
     struct sim_image *image = parse_ptx(PTX_HEAD ".visible .global .texref picture;\n"
                                                  ".tex .u32 old;\n"
@@ -163,7 +163,7 @@ static void ptx_of_known_length_needs_no_zero(void **state)
     sim_image_free(image);
 }
 
-static void what_is_no_ptx_is_told_with_its_line(void **state)
+static void what_is_not_ptx_is_told_with_its_line(void **state)
 {
     assert_int_equal(ptx_refusal("hello"), CUDA_ERROR_INVALID_IMAGE);
     assert_int_equal(ptx_refusal(""), CUDA_ERROR_INVALID_IMAGE);
@@ -663,9 +663,9 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(ptx_tells_kernels_and_their_parameters),
         cmocka_unit_test(ptx_tells_variables_and_their_simple_contents),
-        cmocka_unit_test(ptx_tells_references_which_are_no_memory),
+        cmocka_unit_test(ptx_tells_references_that_are_not_memory),
         cmocka_unit_test(ptx_of_known_length_needs_no_zero),
-        cmocka_unit_test(what_is_no_ptx_is_told_with_its_line),
+        cmocka_unit_test(what_is_not_ptx_is_told_with_its_line),
         cmocka_unit_test(a_cubin_tells_kernels_and_variables),
         cmocka_unit_test(a_cubin_runs_on_its_generation_from_its_own_number_on),
         cmocka_unit_test(two_kernels_of_one_name_are_a_damaged_cubin),

@@ -155,7 +155,7 @@ static int initialise_only(void)
     return cuInit(0) == CUDA_SUCCESS;
 }
 
-static void a_fault_that_is_none_is_refused(void **state)
+static void what_is_not_a_fault_is_refused(void **state)
 {
     assert_int_equal(in_child("oom", initialise_only), 0);
     assert_int_equal(in_child("oom@0", initialise_only), 0);
@@ -206,7 +206,7 @@ int main(void)
         cmocka_unit_test(an_xid_stays_with_its_context),
         cmocka_unit_test(a_lost_gpu_is_lost_for_nvml_too),
         cmocka_unit_test(a_hung_driver_answers_nobody_until_its_process_has_gone),
-        cmocka_unit_test(a_fault_that_is_none_is_refused),
+        cmocka_unit_test(what_is_not_a_fault_is_refused),
         cmocka_unit_test(nvml_tells_how_busy_the_gpu_and_each_process_is),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

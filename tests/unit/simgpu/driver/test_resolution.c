@@ -119,7 +119,7 @@ static void a_form_newer_than_the_version_asked_for_is_not_given(void **state)
     assert_ptr_equal(address, exported("cuMemAlloc_v2"));
 }
 
-static void no_flag_means_the_per_thread_forms_to_who_is_compiled_for_them(void **state)
+static void no_flag_means_the_per_thread_forms_to_programs_compiled_for_them(void **state)
 {
     void *address;
     assert_cuda(cuGetProcAddress_v2("cuStreamQuery", &address, 13000, 0, NULL));
@@ -160,7 +160,7 @@ int main(void)
         cmocka_unit_test(pointers_may_differ_from_exported_symbols),
         cmocka_unit_test(cudart_finds_what_it_asks_for),
         cmocka_unit_test(a_form_newer_than_the_version_asked_for_is_not_given),
-        cmocka_unit_test(no_flag_means_the_per_thread_forms_to_who_is_compiled_for_them),
+        cmocka_unit_test(no_flag_means_the_per_thread_forms_to_programs_compiled_for_them),
         cmocka_unit_test(unknown_names_and_wrong_arguments_are_refused),
         cmocka_unit_test(what_is_not_simulated_says_so),
         cmocka_unit_test(forms_with_32_bit_addresses_are_refused),

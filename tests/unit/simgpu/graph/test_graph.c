@@ -572,7 +572,7 @@ static void a_stale_handle_never_reaches_an_execs_own_graph(void **state)
     assert_cuda(cuMemFree_v2(out));
 }
 
-static void what_is_no_node_is_refused(void **state)
+static void what_is_not_a_node_is_refused(void **state)
 {
     CUgraph graph = graph_new();
     CUgraphNode node;
@@ -619,7 +619,7 @@ int main(void)
         cmocka_unit_test(conditional_nodes_ask_what_kernels_set),
         cmocka_unit_test(user_objects_live_as_long_as_the_last_graph_that_uses_them),
         cmocka_unit_test(a_stale_handle_never_reaches_an_execs_own_graph),
-        cmocka_unit_test(what_is_no_node_is_refused),
+        cmocka_unit_test(what_is_not_a_node_is_refused),
     };
     int failed = cmocka_run_group_tests(tests, initialise, NULL);
     simulated_remove();

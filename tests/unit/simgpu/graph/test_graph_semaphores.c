@@ -131,7 +131,7 @@ static void an_execs_values_change_but_not_their_number(void **state)
     end();
 }
 
-static void what_is_no_semaphore_is_refused(void **state)
+static void what_is_not_a_semaphore_is_refused(void **state)
 {
     CUgraph graph;
     CUgraphNode node;
@@ -163,7 +163,7 @@ int main(void)
         cmocka_unit_test(nodes_wait_and_signal_in_the_order_of_the_graph),
         cmocka_unit_test(a_capture_makes_nodes_of_waits_and_signals),
         cmocka_unit_test(an_execs_values_change_but_not_their_number),
-        cmocka_unit_test(what_is_no_semaphore_is_refused),
+        cmocka_unit_test(what_is_not_a_semaphore_is_refused),
     };
     CUcontext context;
     simulated_choose((char *[]){"FAKECUDA_TOTAL_MEM=67108864", "FAKECUDA_CONTEXT_BYTES=0", NULL});

@@ -130,7 +130,7 @@ static void wrong_descriptors(int line)
                  CUDA_ERROR_NOT_SUPPORTED);
 }
 
-static void what_is_no_shareable_memory_is_refused(void **state)
+static void what_is_not_shareable_memory_is_refused(void **state)
 {
     struct child child = start(wrong_descriptors);
     char byte = 1;
@@ -338,7 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(exported_memory_is_counted_once_until_its_last_holder_dies, begin),
         cmocka_unit_test_setup(exported_memory_goes_when_all_let_go_of_it, begin),
-        cmocka_unit_test_setup(what_is_no_shareable_memory_is_refused, begin),
+        cmocka_unit_test_setup(what_is_not_shareable_memory_is_refused, begin),
         cmocka_unit_test_setup(external_memory_is_counted_with_its_holders_until_its_buffers_go, begin),
         cmocka_unit_test_setup(a_plain_file_as_external_memory_takes_nothing_of_the_device, begin),
         cmocka_unit_test_setup(opened_memory_is_the_exporter_s_and_counted_once, begin),

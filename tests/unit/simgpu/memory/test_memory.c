@@ -86,7 +86,7 @@ static void fragmentation_costs_no_memory(void **state)
         assert_cuda(cuMemFree_v2(pointers[i]));
 }
 
-static void what_is_freed_or_was_never_given_is_no_pointer(void **state)
+static void what_is_freed_or_was_never_given_is_not_a_pointer(void **state)
 {
     CUdeviceptr pointer = take(1000);
     assert_int_equal(cuMemFree_v2(pointer + 512), CUDA_ERROR_INVALID_VALUE);
@@ -495,7 +495,7 @@ int main(void)
         cmocka_unit_test(memory_runs_out_at_the_byte),
         cmocka_unit_test(addresses_are_aligned_and_never_overlap),
         cmocka_unit_test(fragmentation_costs_no_memory),
-        cmocka_unit_test(what_is_freed_or_was_never_given_is_no_pointer),
+        cmocka_unit_test(what_is_freed_or_was_never_given_is_not_a_pointer),
         cmocka_unit_test(copies_beyond_an_allocation_are_refused),
         cmocka_unit_test(pitched_memory_costs_its_real_pitch),
         cmocka_unit_test(memsets_fill_elements_of_every_width),

@@ -216,7 +216,7 @@ static void semaphore_misuser(int line)
     CHECK(cuDestroyExternalSemaphore(NULL) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-static void what_is_no_semaphore_is_refused(void **state)
+static void what_is_not_a_semaphore_is_refused(void **state)
 {
     run(semaphore_misuser);
 }
@@ -229,7 +229,7 @@ int main(void)
         cmocka_unit_test(events_that_are_not_for_it_are_not_shared),
         cmocka_unit_test(a_timeline_semaphore_is_waited_for_and_signalled_in_the_order_of_the_stream),
         cmocka_unit_test(a_wait_for_a_binary_semaphore_takes_its_signal),
-        cmocka_unit_test(what_is_no_semaphore_is_refused),
+        cmocka_unit_test(what_is_not_a_semaphore_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, simulated_unmake);
 }

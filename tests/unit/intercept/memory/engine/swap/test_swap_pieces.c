@@ -70,7 +70,7 @@ static void the_first_piece_is_a_small_part_of_what_a_program_has(void **state)
     assert_nothing_is_left();
 }
 
-static void an_address_between_its_pieces_is_no_allocation(void **state)
+static void an_address_between_its_pieces_is_not_an_allocation(void **state)
 {
     CUdeviceptr address = take(LARGE), base = 0, range = 0;
     size_t bytes = 0;
@@ -399,7 +399,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_large_allocation_is_made_in_pieces_and_charged_by_what_they_take),
         TEST(the_first_piece_is_a_small_part_of_what_a_program_has),
-        TEST(an_address_between_its_pieces_is_no_allocation),
+        TEST(an_address_between_its_pieces_is_not_an_allocation),
         TEST(copies_and_memsets_cross_from_piece_to_piece),
         TEST(room_is_free_while_the_rest_of_one_allocation_still_leaves),
         TEST(one_allocation_comes_ahead_into_what_room_there_is),
