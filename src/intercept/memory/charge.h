@@ -106,7 +106,7 @@ void charge_return(struct charge *charge);
 bool charge_keep(const struct charge *charge, enum record_kind kind, uint64_t key, unsigned flags);
 
 /* Give back what a record was charged. What a descriptor may keep (RECORD_SHARED) counts in the session until the card shows it
- * gone; a process on its own has nobody who looks. */
+ * gone. Without a daemon it does not count any more, since nothing compares with the card. */
 void charge_release_record(const struct record *record);
 
 /* --- Joint memory: charge_joint.c ------------------------------------------------------------------ */

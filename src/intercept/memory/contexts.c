@@ -120,7 +120,7 @@ static bool find_primary(CUdevice device, CUcontext *context)
     return true;
 }
 
-/* The context that a green one is. */
+/* The ordinary context that stands for a green context. */
 static CUcontext context_of_green(CUgreenCtx green)
 {
     CUcontext own = NULL;

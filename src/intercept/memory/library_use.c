@@ -9,7 +9,7 @@
 #include "intercept/session/session.h"
 #include "intercept/submit/gate.h"
 
-/* How far code may have a session above its limit: by a fiftieth of the limit, or so many bytes. */
+/* How far loaded code may take a session above its limit: by a fiftieth of the limit, or by ALLOWED_LEAST_BYTES. */
 #define ALLOWED_PART 50u
 #define ALLOWED_LEAST_BYTES (UINT64_C(4) << 20)
 

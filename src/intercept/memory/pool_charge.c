@@ -396,7 +396,7 @@ static void leave_current(struct pool *pool)
         real(cuDeviceSetMemPool)(pool->device, standard);
 }
 
-/* Under the pool's lock: destroy a pool of which nothing is in use. */
+/* Under the pool's lock: destroy a pool whose memory is not in use. */
 static CUresult destroy_empty(struct pool *pool)
 {
     CUresult result = engine_pools()->destroy((CUmemoryPool)handle_of(pool));

@@ -89,7 +89,8 @@ static CUresult find_current(struct given *given, CUmemoryPool *pool)
                                                               : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Where the memory of a pool of devices is charged. Managed memory of no device: on the GPU of the program's context. */
+/* Where the memory of a pool is charged. Managed memory that prefers no device is charged on the GPU of the program's
+ * context. */
 static enum gpu_place place_of(const struct given *given, uint32_t *gpu)
 {
     struct charge charge;

@@ -97,9 +97,9 @@ enum {
     RECORD_WHOLE = 8,      /* charged in whole units: record_whole() */
     RECORD_IN_RANGES = 16, /* in the range map: a pointer, or a mapping */
     RECORD_MOVES = 32,     /* the engine can take it off the card */
-    /* A descriptor of it was given out or taken in, and may keep it when all else has let go. */
+    /* A descriptor of it was given out or taken in, and may keep the memory when everything else has let go of it. */
     RECORD_SHARED = 64,
-    /* A pointer set to SYNC_MEMOPS, of which the driver does not know that (synchronous.h). */
+    /* The program has set the pointer to SYNC_MEMOPS, and the driver does not know (synchronous.h). */
     RECORD_SYNCHRONOUS = 128,
 };
 

@@ -79,7 +79,7 @@ static bool find_enough(const struct wire_refusal_told *refusal, uint64_t most, 
     return true;
 }
 
-/* What to do about it depends on who gave the session its limit. */
+/* What the user can do depends on where the session's limit comes from. */
 static void advise(char *text, size_t size, const struct told *told, const struct wire_refusal_told *refusal)
 {
     char enough[ENOUGH_TEXT], card[UNITS_BYTES_TEXT];

@@ -19,7 +19,7 @@ CUresult road_allocate(const struct allocation *wanted, const void *caller);
 /* Give back, by this way, what has this key. `stream`: for ways that take one. Returns the driver's answer. */
 CUresult road_release(enum release_way way, uint64_t key, CUstream stream, const void *caller);
 
-/* For hooks. The `caller` that the road gets is whoever called the hook. */
+/* For hooks. The `caller` that the road gets is the code that called the hook. */
 __attribute__((always_inline)) static inline CUresult allocate(const struct allocation *wanted)
 {
     return road_allocate(wanted, __builtin_return_address(0));

@@ -9,5 +9,5 @@
 /* Of an IPC handle, a fabric handle, or a pool's export data. Never 0. */
 uint64_t share_name_of_bytes(const void *bytes, size_t count);
 
-/* Of the file that a descriptor stands for; 0: it is no descriptor. `*is_its_own`: no other memory has that name. */
+/* Of the file behind a descriptor; 0: `fd` is not a descriptor. `*is_its_own`: no other memory has that name. */
 uint64_t share_name_of_file(int fd, bool *is_its_own);

@@ -48,7 +48,7 @@ static CUresult create(enum alloc_way way, CUarray *array, const void *descripto
         .way = way, .bytes = size_of(wide, 1), .got = array, .array = {.descriptor = descriptor}});
 }
 
-/* There is no place for the array, or no descriptor: the driver will refuse. */
+/* The program gave no place for the array, or no descriptor: the driver will refuse. */
 static CUresult create_uncharged(enum alloc_way way, void *array, const void *descriptor, unsigned levels)
 {
     return allocate(

@@ -68,7 +68,7 @@ static bool get_parts(get_record *get, struct records *records, CUgraphExec exec
     return parts->count > 0;
 }
 
-/* Enters the last record first: whoever finds the first one finds all of them. */
+/* Enters the last record first: a thread that finds the first record finds all of them. */
 static void remember(CUgraphExec exec, struct parts *parts)
 {
     unsigned next = 0;

@@ -29,7 +29,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return release_allocation(RELEASE_cuMemRelease, handle, NULL);
 }
 
-/* Who answers the program. What the driver asks itself inside another call, the driver answers. */
+/* The functions that answer the program: the engine's, or the driver's where the driver calls itself inside another call. */
 static const struct engine_vmm *vmm(void)
 {
     return own_calls_depth ? &plain_vmm : engine_of_process()->vmm;
@@ -80,7 +80,7 @@ static void mark_shared(CUdeviceptr address)
 }
 
 /* For RDMA or another driver, which then reach the memory where it is now. If the driver has no dma-buf, programs
- * register the memory by nvidia-peermem instead, of which we see nothing. So it stays then too. */
+ * register the memory by nvidia-peermem instead, which we cannot see. So the memory stays then too. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes,
                                        CUmemRangeHandleType type, unsigned long long flags)
 {

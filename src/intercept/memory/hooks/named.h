@@ -4,7 +4,7 @@
 #include "intercept/agent/agent.h"
 #include "intercept/submit/gate.h"
 
-/* Waits while the memory is away, so the caller must hold no lock. `caller` is who called the hook. Pass the result
+/* Waits while the memory is away, so the caller must hold no lock. `caller` is the code that called the hook. Pass the result
  * to named_let_go(). */
 static inline bool named_hold(const void *caller)
 {

@@ -48,7 +48,7 @@ struct swap_pool {
     bool is_exported;
     bool is_exportable;     /* made with handle types */
     bool is_for_decompress; /* its memory is made with CU_MEM_CREATE_USAGE_HW_DECOMPRESS */
-    bool is_wish_proven;    /* such memory could be reached */
+    bool is_wish_proven;    /* cuMemSetAccess has worked on such memory */
     /* CU_MEMPOOL_ATTR_REUSE_ALLOW_... OPPORTUNISTIC, INTERNAL_DEPENDENCIES. */
     bool is_opportunistic, waits_for_others;
     CUdevice device;
@@ -127,7 +127,7 @@ struct swap {
     uint64_t piece_bytes[LEDGER_GPUS];
     /* Whether extents on each device are made for RDMA, by ordinal. */
     enum extents_for_rdma { RDMA_UNKNOWN, RDMA_CAPABLE, RDMA_INCAPABLE } for_rdma[LEDGER_GPUS];
-    bool is_rdma_proven[LEDGER_GPUS]; /* such extents could be reached */
+    bool is_rdma_proven[LEDGER_GPUS]; /* cuMemSetAccess has worked on such extents */
     /* All memory is away, but for what is pinned or came ahead. New extents are made as
      * swap_makes_away() says. */
     atomic_bool is_evicted;

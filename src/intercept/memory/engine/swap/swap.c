@@ -154,9 +154,9 @@ static CUresult swap_allocate(const struct allocation *wanted, CUcontext context
                : result;
 }
 
-/* A small free is to the program what it is without us: it waits, or refuses in a capture, as the driver's free of
- * something else does in the same context. Nothing is unmapped by it, so nothing rests on that. If the card has no room
- * even for that, it waits. */
+/* A small free behaves as without GPU Slice: it waits, or refuses in a capture, as the driver's free of something else
+ * does in the same context. It unmaps nothing, so nothing rests on that wait. If the card has no room even for the
+ * allocation that the driver frees, this waits for the context. */
 static CUresult wait_in_current(CUcontext context, uint64_t devices)
 {
     CUdeviceptr other;
@@ -303,7 +303,7 @@ static CUcontext context_of(CUcontext context, CUdevice device)
     return context;
 }
 
-/* In an extent, or imported. What the program maps itself is to it what it is without us. */
+/* In an extent, or imported. The driver sees what the program maps itself as it is. */
 static bool find_peer_place(CUdeviceptr address, struct peer_place *place)
 {
     const struct extent *extent = extents_find(&swap_state()->extents, address);

@@ -137,7 +137,7 @@ static bool has_valid_shape(const struct extent *extent)
             (!is_piece && extent->bytes == EXTENT_SHARED_BYTES && extent->free_blocks <= EXTENT_BLOCKS));
 }
 
-/* A copy and a digest are those of a place; what is away has a place only for its copy. */
+/* A copy and a digest belong to a place in the arena. An extent that is away has a place only for its copy. */
 static bool has_valid_copy(const struct extent *extent)
 {
     return extent->has_place ? extent->has_copy || extent_is_whole(extent)

@@ -5,7 +5,7 @@
  * is done. cuCtxRecordEvent tells (cuda.h 13.0: it captures all the activities of the context, and of its green ones):
  * it can be asked without holding anybody up. Drivers before 12.5 do not have it, and are waited in (cuCtxSynchronize).
  *
- * Either would invalidate an open capture. While one is open, what is known of the streams has to do (in_flight.h).
+ * Either would invalidate an open capture. While a capture is open, what in_flight.h knows of the streams has to suffice.
  *
  * Called without locks. */
 #pragma once
@@ -29,7 +29,7 @@ CUresult quiet_wait(uint64_t devices, CUcontext own, uint64_t patience_ns);
 struct order;
 void quiet_order(struct order *order);
 
-/* The same for all contexts of a process whose gate is closed and whose work is done as far as its streams tell: nobody
- * who is asked about a stream has to tell about other threads' own default streams (cuda.h: the legacy stream waits for
- * those, but that its query does nobody promises). True: it is done. */
+/* The same for all contexts of a process whose gate is closed and whose work is done as far as its streams tell. A query
+ * of a stream need not cover other threads' own default streams: cuda.h says that the legacy stream waits for those, and does
+ * not say that its query does. True: it is done. */
 bool quiet_is_drained(uint64_t patience_ns);

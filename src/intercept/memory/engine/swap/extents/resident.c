@@ -51,7 +51,7 @@ static bool is_refusal(CUresult result)
     return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* What else memory for an extent of our own is asked to be; of no use where the driver refuses it. */
+/* Properties that memory for an extent of ours should have, but need not: the driver may refuse them. */
 static void wish(const struct extent *extent, CUmemAllocationProp *properties)
 {
     if (!extent->pool)
@@ -77,7 +77,7 @@ static void set_wish(const struct extent *extent, bool is_wished)
         swap_state()->for_rdma[extent->device] = is_wished ? RDMA_CAPABLE : RDMA_INCAPABLE;
 }
 
-/* Whether memory that was made by that wish could be reached. Until then each extent is opened by itself as it is made. */
+/* Whether cuMemSetAccess has worked on memory made with that wish. Until then each extent is opened by itself as it is made. */
 static bool *wish_is_proven(const struct extent *extent)
 {
     struct swap *swap = swap_state();
@@ -387,8 +387,8 @@ static bool has_room(const struct extent *all)
            real(cuMemGetInfo_v2)(&free_bytes, &card_bytes) == CUDA_SUCCESS && free_bytes >= all->bytes;
 }
 
-/* If there is no room for all pieces, none is made: for a while they would take from other processes what is theirs.
- * Only the driver can say whether what it keeps for later is room, so it is asked. */
+/* If there is no room for all pieces, no piece is made: for a while they would take room that belongs to other processes.
+ * Only the driver knows whether memory that it keeps for later is room, so we ask the driver. */
 static CUresult check_room(const struct extent *all)
 {
     struct extent whole = *all;

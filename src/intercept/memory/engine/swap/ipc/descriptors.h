@@ -1,9 +1,9 @@
 /* descriptors.h - hands out descriptors of this process to others of the same user (or root), by a number that they
  * were told.
  *
- * From the first one on, a thread of ours serves a socket. The socket's name has the process and a random number in
- * it, only its user may connect, and the kernel says who calls. So nobody fetches what was not handed out, and nobody
- * who could not look into this process's memory anyway fetches anything, or keeps the thread from serving others. */
+ * From the first descriptor on, a thread of ours serves a socket. The socket's name has the process and a random number in
+ * it, only its user may connect, and the kernel names the caller. So a process fetches only what was handed out, and only a
+ * process that could read this process's memory anyway can fetch anything, or keep the thread from serving others. */
 #pragma once
 
 #include <stdbool.h>

@@ -32,7 +32,7 @@ static bool make_lists(struct digester *digester)
     return true;
 }
 
-/* Compute so many parts, and wait. Page-locked memory has the same address on the GPU wherever memory can be mapped at
+/* Compute `parts` parts, and wait. Page-locked memory has the same address on the GPU wherever memory can be mapped at
  * all (cuda.h 13.0, unified addressing). */
 static CUresult launch(struct swap_tools *tools, uint32_t parts)
 {

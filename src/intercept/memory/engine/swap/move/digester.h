@@ -18,10 +18,10 @@ struct digest;
 /* Add what went between two events that are reached. */
 void pace_add(struct pace *pace, uint64_t bytes, CUevent begun, CUevent done);
 
-/* Load the kernel, if it is not, as far as to where it has run once. False: there are no digests, perhaps as the card has
- * no room for it. */
+/* Load the kernel, if it is not loaded, and run it once. False: there are no digests, perhaps because the card has no room
+ * for the kernel. */
 bool digester_load(struct swap_tools *tools);
-/* Give back what of the card it takes. False: it took nothing. */
+/* Give back what the kernel takes of the card. False: it took nothing. */
 bool digester_unload(struct swap_tools *tools);
 
 /* Begin a round; add an extent; wait until all are computed. Each digest is set at the end of the round. False: it

@@ -57,7 +57,7 @@ static bool find_unlocked(uint64_t *piece)
     return is_found;
 }
 
-/* Before the context can go, so that whoever forgets the context finds the piece. */
+/* Call before the context can be destroyed, so that the code that forgets the context finds the piece. */
 static void note(uint64_t piece, CUcontext context)
 {
     struct swap *swap = swap_state();

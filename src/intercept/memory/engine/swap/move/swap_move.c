@@ -232,8 +232,9 @@ static void verify_clean(struct move *move, const struct batch *batch)
                           extent->bytes))
             continue;
         extent->is_clean = false;
-        report_once(&said, "memory that had changed has the digest of what it held before: it was copied, as "
-                           "GPUSLICE_UNCHANGED is 'verify'; please report this");
+        report_once(&said,
+                    "memory has changed, but has the digest of what it held before; it was copied, because "
+                    "GPUSLICE_UNCHANGED is 'verify'. Please report this");
     }
 }
 

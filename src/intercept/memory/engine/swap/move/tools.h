@@ -32,7 +32,7 @@ struct digester {
 struct digests_worth {
     struct pace copies;     /* of the last move out that copied something */
     unsigned slow_moves;    /* in a row, in which digests took longer than copies of as much */
-    unsigned moves_without; /* so many moves out take no digests; then they are tried again */
+    unsigned moves_without; /* how many moves out take no digests before they are tried again */
 };
 
 #define SWAP_CONTEXTS_MAX 64u

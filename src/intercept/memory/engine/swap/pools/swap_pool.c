@@ -114,7 +114,7 @@ static struct swap_pool *served_pool(CUmemoryPool handle)
     return pool && !pool->is_exported ? pool : NULL;
 }
 
-/* That others could import from it is no reason against: few pools with handle types are exported. */
+/* The engine serves pools with handle types too, since few of them are exported. */
 static bool can_serve(const CUmemPoolProps *properties)
 {
     const unsigned types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;

@@ -55,9 +55,9 @@ static bool has_known_flags(const CUmemAllocationProp *properties)
            memcmp(properties->allocFlags.reserved, none, sizeof(none)) == 0;
 }
 
-/* Whether other physical memory of the same properties may take its place later. That it could be exported, or that
- * RDMA could reach it, is no reason against: frameworks ask for both and use them seldom. It is pinned when that
- * happens. Not for sparse arrays and flags that we do not know. */
+/* Whether other physical memory of the same properties may take its place later. Memory that may be exported, or that
+ * RDMA may reach, moves too: frameworks ask for both and use them seldom, and the memory is pinned when they do. Memory for
+ * sparse arrays, and with flags that we do not know, does not move. */
 bool program_can_move(const struct allocation *wanted)
 {
     const CUmemAllocationProp *properties = wanted->physical.properties;
