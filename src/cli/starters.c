@@ -35,8 +35,16 @@ static bool is_among(const char *word, const char *words)
     return false;
 }
 
+/* "./batch" is somebody's own program, whatever its name. */
+static bool is_own_program(const char *word)
+{
+    return strchr(word, '/') && word[0] != '/';
+}
+
 const struct starter *starter_named(const char *word)
 {
+    if (is_own_program(word))
+        return NULL;
     for (size_t i = 0; i < sizeof(starters) / sizeof(starters[0]); i++)
         if (strcmp(starters[i].name, name_of(word)) == 0)
             return &starters[i];

@@ -20,7 +20,7 @@ struct starter {
     const char *where, *instead;                        /* of the others; NULL: it starts containers */
 };
 
-/* The row of the program that `word` names, with or without its path; NULL: it is not a starter. */
+/* The row of the program that `word` names, with or without its whole path; NULL: it is not a starter. */
 const struct starter *starter_named(const char *word);
 
 /* Whether the command, whose first word the starter is, starts programs. If so, sets `verb` to the index of the word that

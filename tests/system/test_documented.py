@@ -79,6 +79,7 @@ class Workplace:
         (folder / "bin").mkdir()
         for name in ("python", "jq", "xdg-open"):
             self.stub(folder / "bin" / pathlib.Path(name).name)
+        self.stub(folder / "train.py")
         shutil.copytree(daemon.product.prefix / "share/doc/gpuslice/examples", folder / "etc")
         shutil.copy(folder / "etc" / "gpuslice.conf", folder)
         runtime = folder / "xdg"

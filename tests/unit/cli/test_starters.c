@@ -54,6 +54,7 @@ static void a_container_behind_other_programs_is_what_counts(void **state)
     assert_starter(WORDS("sudo", "train"), "sudo");
     assert_starter(WORDS("env", "podman", "images"), NULL);
     assert_starter(WORDS("python", "ssh", "host"), NULL);
+    assert_starter(WORDS("./batch"), NULL);
 }
 
 static void part_of_a_verb_is_no_verb(void **state)
