@@ -11,6 +11,7 @@ import pytest
 
 from attach_client import Client, Refused
 from conftest import MIB, wait_for
+from test_quota import OUT_OF_MEMORY, in_session, start  # noqa: F401 - a fixture
 
 
 def line_of(result, status, program="gpuslice"):
@@ -78,6 +79,15 @@ def test_an_expired_session_takes_no_program(daemon, product, reap):
     assert "has expired" in refused(daemon, "run", "--session", session, product.program("target_app"))
     assert [process["pid"] for process in daemon.session("short")["processes"]] == [program.pid]
     assert daemon.session("short")["used_bytes"] == before["used_bytes"]
+
+
+def test_a_program_of_a_session_that_has_ended_is_not_told_to_start_a_daemon(daemon, start):  # noqa: F811
+    environment = in_session(daemon, daemon.request("POST", "/v1/sessions", {"name": "gone"})[1])
+    daemon.cli("release", "gone")
+    puppet = start(environment, context=False)
+    assert puppet.code("context", 0) == OUT_OF_MEMORY
+    said = puppet.end()
+    assert "was released or has ended" in said and "start it again by 'gpuslice run'" in said and "daemon" not in said
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")

@@ -123,12 +123,13 @@ static int open_ledger(const struct attachment *previous, struct lock *lock, str
 
 static void say_refused(struct private_area *area, const struct error *error)
 {
+    bool has_answered = error->status == EACCES; /* else there may be no daemon */
     if (*settings.session_id)
-        report_once(
-            &area->said_refused,
-            "session %s: %s. All GPU memory is refused to this process until it can attach; start the "
-            "daemon, or run the program without GPUSLICE_SESSION",
-            settings.session_id, error->message);
+        report_once(&area->said_refused, "session %s: %s. All GPU memory is refused to this process%s",
+                    settings.session_id, error->message,
+                    has_answered ? "; start it again by 'gpuslice run', in a session that exists"
+                                 : " until it can attach; start the daemon, or run the program without "
+                                   "GPUSLICE_SESSION");
     else
         report_once(&area->said_refused, "%s. All GPU memory is refused to this process", error->message);
 }
