@@ -391,6 +391,11 @@ static uint64_t session_gpu_time_nano(const struct subject *subject)
     return standing_used_ns(subject->session, subject->policy_gpu);
 }
 
+static uint64_t session_nvml_nano(const struct subject *subject)
+{
+    return subject->session->gpus[subject->policy_gpu].nvml_ns;
+}
+
 static uint64_t session_held_nano(const struct subject *subject)
 {
     return standing_held_ns(subject->session, subject->policy_gpu);
