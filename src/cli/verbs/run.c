@@ -90,15 +90,26 @@ static int set_environment(const json_t *environment, bool simulated, struct err
     return 0;
 }
 
+/* Ask once more where the daemon died under the question. */
+static int ask_environment(struct client *client, const char *session, json_t **environment,
+                           struct error *error)
+{
+    int result = client_request_session(client, "GET", session, "/environment", NULL, environment, error);
+    if (result == -ENOTCONN || !start_may_help(result))
+        return result;
+    result = start_reach(client, error);
+    return result < 0
+               ? result
+               : client_request_session(client, "GET", session, "/environment", NULL, environment, error);
+}
+
 /* The environment of the session to run in, new or existing. */
 static int find_environment(struct client *client, const struct cli_arguments *arguments,
                             json_t **environment, struct error *error)
 {
     if (arguments->session) {
         int result = start_check_driver(arguments->simulated, error);
-        return result < 0 ? result
-                          : client_request_session(client, "GET", arguments->session, "/environment", NULL,
-                                                   environment, error);
+        return result < 0 ? result : ask_environment(client, arguments->session, environment, error);
     }
     json_t *session = NULL;
     int result = session_create(client, &arguments->wish, true, &cells_progress, &session, error);
