@@ -111,7 +111,7 @@ export function openEditor(session) {
     form.elements.priority.value = session.priority;
   } else {
     get("/v1/gpus").then((gpus) => form.elements.gpu.replaceChildren(
-      element("option", { value: "", textContent: "the roomiest" }),
+      element("option", { value: "", textContent: "chosen by the daemon" }),
       ...gpus.map((gpu) => element("option", { value: gpu.uuid, textContent: `${gpuLabel(gpu)}: ${bytes(gpu.unreserved_bytes)} unreserved` })))).catch(() => {});
   }
   form.dataset.memory = form.elements.memory.value;
