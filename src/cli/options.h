@@ -30,8 +30,8 @@
     {                                                                                                        \
         "gpu", "GPU", CLI_GPU, offsetof(struct cli_arguments, wish.gpus),                                    \
             "a GPU by its index or the beginning of its UUID; for several, separate them by commas or "      \
-            "give the option again; without it, those of CUDA_VISIBLE_DEVICES, or else the GPU with the "    \
-            "most unreserved memory"                                                                         \
+            "give the option again; without it, those of CUDA_VISIBLE_DEVICES, or else one that it may "     \
+            "have by all rules (placement in gpuslice.conf)"                                                 \
     }
 #define CLI_OPTION_MEMORY                                                                                    \
     {                                                                                                        \

@@ -44,6 +44,7 @@ enum config_kind {
     CONFIG_COMPAT,    /* bool: gslice, none */
     CONFIG_LINES,     /* bool: influx, json */
     CONFIG_STOP,      /* enum config_stop: no, report, yes */
+    CONFIG_PLACEMENT, /* bool: spread, pack */
     CONFIG_ADDRESS,   /* char[CONFIG_ADDRESS_BYTES] */
     CONFIG_PATH,      /* char[PATH_MAX], absolute */
     CONFIG_SECRET,    /* char[CONFIG_SECRET_BYTES]; never in a file, never shown */
@@ -93,6 +94,7 @@ struct config_daemon {
     enum config_stop stop_uncovered;
     uint64_t stop_uncovered_grace_seconds;
     bool stop_uncovered_root;
+    bool placement_packs;
     bool host_memory_ahead;
     bool metrics_debug, metrics_labels, metrics_as_gslice, debug, ipc_token_required;
     char metrics_address[CONFIG_ADDRESS_BYTES], http_address[CONFIG_ADDRESS_BYTES]; /* HOST:PORT; "": none */
@@ -198,7 +200,7 @@ struct config_session {
     char name[CONFIG_NAME_BYTES];
     unsigned line;
     uid_t owner;
-    char *gpus; /* NULL: the GPU with the most unreserved memory */
+    char *gpus; /* NULL: the GPU that placement chooses */
     struct config_match match;
     uint64_t memory_bytes; /* 0: not given */
     struct session_properties properties;

@@ -237,6 +237,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
         return set_either(text, "json", "influx", target, error);
     case CONFIG_STOP:
         return set_stop(text, target, error);
+    case CONFIG_PLACEMENT:
+        return set_either(text, "pack", "spread", target, error);
     case CONFIG_ADDRESS:
         return set_address(text, target, error);
     case CONFIG_PATH:

@@ -182,32 +182,9 @@ static int check_hope(const struct admission_state *state, const struct session_
     return check_bytes(&largest, wanted, error);
 }
 
-static int check_nobody_waits(const struct admission_state *state, const struct session_request *request,
-                              struct error *error)
+static int check_nobody_waits(const struct admission_gpu *gpu, struct error *error)
 {
-    for (unsigned i = 0; i < state->gpu_count; i++)
-        if (state->gpus[i].waiting && admission_may_reserve(request, i))
-            return admission_refuse_behind(&state->gpus[i], error);
-    return 0;
-}
-
-/* Of the GPUs that may be chosen and can keep the minimum share, the one with the most unreserved memory; the first of
- * equals. The first that may be chosen if none can. */
-static unsigned find_roomiest(const struct admission_state *state, const struct session_request *request)
-{
-    unsigned best = 0;
-    uint64_t most = 0;
-    while (best + 1 < state->gpu_count && !may_choose(request, &state->gpus[best]))
-        best++;
-    for (unsigned i = best; i < state->gpu_count; i++) {
-        const struct admission_gpu *gpu = &state->gpus[i];
-        if (!may_choose(request, gpu) || gpu->promised_share + minimum_of(request) > SHARE_WHOLE ||
-            left_on(gpu) <= most)
-            continue;
-        best = i;
-        most = left_on(gpu);
-    }
-    return best;
+    return gpu->waiting ? admission_refuse_behind(gpu, error) : 0;
 }
 
 static int allot_gpu(const struct admission_state *state, const struct session_request *request, unsigned gpu,
@@ -222,22 +199,93 @@ static int allot_gpu(const struct admission_state *state, const struct session_r
         .reserved = request->has_bytes || (limit && limit->has_bytes),
     };
     uint64_t bytes = on_card(card, allotted->limit_bytes, request->properties.may_pass_card);
-    int result = allotted->reserved ? check_bytes(card, bytes, error) : 0;
+    int result = admission_may_reserve(request, gpu) ? check_nobody_waits(card, error) : 0;
+    if (result == 0 && allotted->reserved)
+        result = check_bytes(card, bytes, error);
     if (result == 0 && allotted->reserved && request->properties.engine != LEDGER_ENGINE_PLAIN)
         result = check_context(card, error);
     return result < 0 ? result : check_share(card, minimum_of(request), error);
+}
+
+/* A queued session may be admitted on any GPU, so it counts on all of them. */
+static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, uint64_t queued_bytes,
+                                 unsigned gpu_count)
+{
+    struct ceiling_ask ask = {.compute = allotment->compute.max, .priority = allotment->priority};
+    ask.memory_bytes = queued_bytes;
+    for (unsigned i = 0; i < gpu_count && waits; i++)
+        ask.on_gpu[i] = true;
+    for (unsigned i = 0; i < allotment->gpu_count; i++) {
+        if (__builtin_add_overflow(ask.memory_bytes, allotment->gpus[i].limit_bytes, &ask.memory_bytes))
+            ask.memory_bytes = UINT64_MAX;
+        if (allotment->gpus[i].gpu >= 0)
+            ask.on_gpu[allotment->gpus[i].gpu] = true;
+    }
+    return ask;
+}
+
+/* The GPUs that may be chosen for the request, in the order in which they are tried. Spread begins with the one that has
+ * the most unreserved memory, the first of equals. Pack begins with the one that has the least, for a session that reserves
+ * memory: any other would get a GPU that is full. Returns how many there are. */
+static unsigned order_gpus(const struct admission_state *state, const struct session_request *request,
+                           unsigned order[static LEDGER_GPUS])
+{
+    bool packs = state->packs && request->has_bytes;
+    unsigned count = 0;
+    for (unsigned gpu = 0; gpu < state->gpu_count; gpu++) {
+        if (!may_choose(request, &state->gpus[gpu]))
+            continue;
+        uint64_t left = left_on(&state->gpus[gpu]);
+        unsigned at = count++;
+        for (; at > 0; at--) {
+            uint64_t before = left_on(&state->gpus[order[at - 1]]);
+            if (packs ? before <= left : before >= left)
+                break;
+            order[at] = order[at - 1];
+        }
+        order[at] = gpu;
+    }
+    return count;
+}
+
+/* Whether a new session may have the GPU by all rules: room, shares, and its owner's ceilings. */
+static int try_gpu(const struct admission_state *state, const struct session_request *request, unsigned gpu,
+                   struct allotment *allotment, struct error *error)
+{
+    allotment->gpu_count = 1;
+    int result = allot_gpu(state, request, gpu, &allotment->gpus[0], error);
+    if (result < 0 || !state->ceilings)
+        return result;
+    struct ceiling_ask ask = ask_of(allotment, false, 0, state->gpu_count);
+    return ceilings_check(state->ceilings, &state->others, &ask, NULL, error);
+}
+
+/* Take the first GPU that the session may have. If there is none, the error is about a GPU with room that a ceiling keeps
+ * from the user, else about the first one. */
+static int choose_gpu(const struct admission_state *state, const struct session_request *request,
+                      struct allotment *allotment, struct error *error)
+{
+    unsigned order[LEDGER_GPUS] = {0}, told = 0;
+    unsigned count = order_gpus(state, request, order);
+    int told_result = 0;
+    for (unsigned i = 0; i < count; i++) {
+        int result = try_gpu(state, request, order[i], allotment, NULL);
+        if (result == 0)
+            return 0;
+        if (i == 0 || (result == -EACCES && told_result != -EACCES)) {
+            told = order[i];
+            told_result = result;
+        }
+    }
+    return try_gpu(state, request, told, allotment, error);
 }
 
 static int allot_new(const struct admission_state *state, const struct session_request *request,
                      struct allotment *allotment, struct error *error)
 {
     int result = check_hope(state, request, error);
-    if (result == 0)
-        result = check_nobody_waits(state, request, error);
-    if (result == 0 && request->limit_count == 0) {
-        allotment->gpu_count = 1;
-        return allot_gpu(state, request, find_roomiest(state, request), &allotment->gpus[0], error);
-    }
+    if (result == 0 && request->limit_count == 0)
+        return choose_gpu(state, request, allotment, error);
     allotment->gpu_count = request->limit_count;
     for (unsigned i = 0; i < request->limit_count && result == 0; i++)
         result = allot_gpu(state, request, request->limits[i].gpu, &allotment->gpus[i], error);
@@ -263,6 +311,12 @@ static int plan_new(const struct admission_state *state, const struct session_re
                     struct admission *admission, struct error *error)
 {
     struct allotment *allotment = &admission->allotment;
+    allotment->compute =
+        property_is_given(&request->properties, PROPERTY_COMPUTE) ? request->properties.compute : SHARE_ANY;
+    allotment->priority = property_is_given(&request->properties, PROPERTY_PRIORITY)
+                              ? request->properties.priority
+                              : PRIORITY_NORMAL;
+    allotment->may_pass_card = request->properties.may_pass_card;
     int result = allot_new(state, request, allotment, error);
     if (result == -EBUSY && request->wait && has_hope(state, request)) {
         admission->waits = true;
@@ -270,12 +324,6 @@ static int plan_new(const struct admission_state *state, const struct session_re
         allotment->gpu_count = 0;
         result = 0;
     }
-    allotment->compute =
-        property_is_given(&request->properties, PROPERTY_COMPUTE) ? request->properties.compute : SHARE_ANY;
-    allotment->priority = property_is_given(&request->properties, PROPERTY_PRIORITY)
-                              ? request->properties.priority
-                              : PRIORITY_NORMAL;
-    allotment->may_pass_card = request->properties.may_pass_card;
     GS_CHECK(result < 0 || admission_is_valid(admission, state));
     return result;
 }
@@ -327,28 +375,15 @@ static int plan_change(const struct admission_state *state, const struct allotme
 
 /* --- The whole plan -------------------------------------------------------------------------------- */
 
-/* A queued session may be admitted on any GPU, so it counts on all of them. */
-static struct ceiling_ask ask_of(const struct allotment *allotment, bool waits, uint64_t queued_bytes,
-                                 unsigned gpu_count)
-{
-    struct ceiling_ask ask = {.compute = allotment->compute.max, .priority = allotment->priority};
-    ask.memory_bytes = queued_bytes;
-    for (unsigned i = 0; i < gpu_count && waits; i++)
-        ask.on_gpu[i] = true;
-    for (unsigned i = 0; i < allotment->gpu_count; i++) {
-        if (__builtin_add_overflow(ask.memory_bytes, allotment->gpus[i].limit_bytes, &ask.memory_bytes))
-            ask.memory_bytes = UINT64_MAX;
-        if (allotment->gpus[i].gpu >= 0)
-            ask.on_gpu[allotment->gpus[i].gpu] = true;
-    }
-    return ask;
-}
-
 /* Copy `given`, and reserve room for the largest session whose memory can leave the card: one of these is on the card
  * at a time, and each of them must fit beside what stays. */
 static void reserve_for_movable(const struct admission_state *given, struct admission_state *state)
 {
     state->gpu_count = given->gpu_count;
+    state->packs = given->packs;
+    state->ceilings = given->ceilings;
+    if (given->ceilings)
+        state->others = given->others;
     memcpy(state->gpus, given->gpus, given->gpu_count * sizeof(*given->gpus));
     for (unsigned i = 0; i < state->gpu_count; i++)
         state->gpus[i].reserved_bytes = saturating_add(

@@ -22,6 +22,7 @@ struct session_limit;
 struct admission_state {
     unsigned gpu_count;
     struct admission_gpu gpus[LEDGER_GPUS];
+    bool packs; /* a session that names no GPU gets the fullest on which it fits, not the emptiest */
     const struct ceilings *ceilings; /* NULL: no ceiling counts */
     struct ceiling_use others;       /* what the owner's other sessions have; only with ceilings */
 };

@@ -58,6 +58,7 @@ void promises_gather_none(const struct daemon *daemon, struct admission_state *s
 {
     state->gpu_count = daemon->gpu_count;
     state->ceilings = NULL;
+    state->packs = daemon->config.daemon.placement_packs;
     for (unsigned i = 0; i < daemon->gpu_count; i++)
         state->gpus[i] = (struct admission_gpu){
             .label = daemon->gpus[i].label,

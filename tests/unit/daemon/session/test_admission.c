@@ -295,17 +295,51 @@ static void what_would_fit_on_no_empty_card_does_not_wait(void **state_unused)
 static void no_session_passes_another_that_waits_for_the_same_gpu(void **state_unused)
 {
     struct admission_state state = state_of(2);
-    struct session_request anywhere = memory(GIB), elsewhere = memory(GIB), no_memory = {.limit_count = 0};
+    struct session_request anywhere = memory(GIB), there = memory(GIB), no_memory = {.limit_count = 0};
     struct admission admission;
     struct error error;
     state.gpus[0].waiting = 1;
-    elsewhere.limit_count = 1;
-    elsewhere.limits[0].gpu = 1;
-    assert_int_equal(admission_plan(&state, NULL, &anywhere, &admission, &error), -EBUSY);
+    there.limit_count = 1;
+    there.limits[0].gpu = 0;
+    assert_int_equal(admission_plan(&state, NULL, &there, &admission, &error), -EBUSY);
     assert_non_null(strstr(error.message, "wait behind it"));
-    assert_int_equal(admission_plan(&state, NULL, &elsewhere, &admission, &error), 0);
+    assert_int_equal(admission_plan(&state, NULL, &anywhere, &admission, &error), 0);
+    assert_int_equal(admission.allotment.gpus[0].gpu, 1);
+    state.gpus[1].waiting = 1;
+    assert_int_equal(admission_plan(&state, NULL, &anywhere, &admission, &error), -EBUSY);
     assert_int_equal(admission_plan(&state, NULL, &no_memory, &admission, &error),
                      0); /* sets nothing aside */
+}
+
+static unsigned placed(const struct admission_state *state, const struct session_request *request)
+{
+    struct admission admission;
+    assert_int_equal(admission_plan(state, NULL, request, &admission, NULL), 0);
+    return (unsigned)admission.allotment.gpus[0].gpu;
+}
+
+static void sessions_are_spread_or_packed(void **state_unused)
+{
+    struct admission_state state = state_of(3);
+    struct session_request two = memory(2 * GIB), five = memory(5 * GIB), all = {.limit_count = 0};
+    state.gpus[0].reserved_bytes = 4 * GIB;
+    state.gpus[1].reserved_bytes = 7 * GIB;
+    assert_int_equal(placed(&state, &two), 2);
+    state.packs = true;
+    assert_int_equal(placed(&state, &two), 0); /* GPU 1 is fuller, and has no room */
+    assert_int_equal(placed(&state, &five), 2);
+    assert_int_equal(placed(&state, &all), 2); /* reserves nothing, so it is not put where there is least */
+    state.gpus[0].reserved_bytes = 0;
+    assert_int_equal(placed(&state, &five), 0); /* the first of equals */
+}
+
+static void a_gpu_that_a_minimum_does_not_fit_on_is_passed_over(void **state_unused)
+{
+    struct admission_state state = state_of(2);
+    struct session_request request = share(3000, SHARE_WHOLE);
+    state.gpus[0].promised_share = 8000;
+    state.gpus[1].reserved_bytes = 5 * GIB;
+    assert_int_equal(placed(&state, &request), 1);
 }
 
 static void what_was_promised_counts_for_the_next(void **state_unused)
@@ -429,6 +463,26 @@ static void ceilings_count_the_users_other_sessions(void **state_unused)
     assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EACCES);
 }
 
+static void a_user_at_a_ceiling_of_one_gpu_gets_another(void **state_unused)
+{
+    struct admission_state state = state_of(2);
+    struct session_request request = memory(2 * GIB);
+    struct admission admission;
+    struct error error;
+    state.ceilings = &ceilings;
+    state.others = (struct ceiling_use){.gpu_count = 2, .gpus = {{"0", 4000}, {"1", 0}}};
+    state.gpus[1].reserved_bytes = 4 * GIB; /* GPU 0 has more room */
+    request.properties.given |= 1u << PROPERTY_COMPUTE;
+    request.properties.compute = (struct share){0, 3000};
+    assert_int_equal(placed(&state, &request), 1);
+    request.properties.engine = LEDGER_ENGINE_SWAP; /* planned by another road */
+    assert_int_equal(placed(&state, &request), 1);
+    state.gpus[1].reserved_bytes = 8 * GIB;
+    request.properties.engine = LEDGER_ENGINE_PLAIN;
+    assert_int_equal(admission_plan(&state, NULL, &request, &admission, &error), -EACCES);
+    assert_non_null(strstr(error.message, "of GPU 0's time")); /* the GPU that has room */
+}
+
 static void one_that_waits_counts_with_the_most_it_may_come_to_hold(void **state_unused)
 {
     struct admission_state state = under_ceilings();
@@ -475,6 +529,9 @@ int main(void)
         cmocka_unit_test(a_gpu_that_keeps_memory_is_not_chosen_where_it_is_to_leave),
         cmocka_unit_test(a_limit_of_a_gpus_own_comes_before_the_one_for_all),
         cmocka_unit_test(what_does_not_fit_now_waits_if_it_says_so),
+        cmocka_unit_test(sessions_are_spread_or_packed),
+        cmocka_unit_test(a_gpu_that_a_minimum_does_not_fit_on_is_passed_over),
+        cmocka_unit_test(a_user_at_a_ceiling_of_one_gpu_gets_another),
         cmocka_unit_test(what_would_fit_on_no_empty_card_does_not_wait),
         cmocka_unit_test(no_session_passes_another_that_waits_for_the_same_gpu),
         cmocka_unit_test(what_was_promised_counts_for_the_next),
