@@ -28,7 +28,28 @@ static int unit_shift(const char *text)
     return text[0] == '\0' ? 10 * (int)(letter - unit_letters + 1) : -1;
 }
 
+/* A number of less than this without a unit was hardly meant as bytes. */
+#define BARE_BYTES_LEAST (UINT64_C(1) << 20)
+
+static bool is_bare(const char *text)
+{
+    return *text && text[strspn(text, "0123456789")] == '\0';
+}
+
 int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error)
+{
+    uint64_t parsed;
+    int result = units_parse_bare_bytes(text, &parsed, error);
+    if (result < 0)
+        return result;
+    if (is_bare(text) && parsed > 0 && parsed < BARE_BYTES_LEAST)
+        return error_set(error, EINVAL, NULL, "'%.64s' has no unit; did you mean %.64s%s or %.64s%s?", text,
+                         text, parsed < 1024 ? "GiB" : "MiB", text, parsed < 1024 ? "MiB" : "B");
+    *bytes = parsed;
+    return 0;
+}
+
+int units_parse_bare_bytes(const char *text, uint64_t *bytes, struct error *error)
 {
     unsigned __int128 whole = 0, fraction = 0, scale = 1;
     const char *at = text;
@@ -61,7 +82,7 @@ int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error)
     return 0;
 
 not_a_size:
-    return error_set(error, EINVAL, NULL, "'%.64s' is not a size; write bytes or a unit, like 4GiB or 512M",
+    return error_set(error, EINVAL, NULL, "'%.64s' is not a size; write a number with a unit, like 4GiB or 512M",
                      text);
 }
 
@@ -145,11 +166,14 @@ int units_parse_duration(const char *text, uint64_t *usec, struct error *error)
     static const struct {
         const char *unit;
         uint64_t usec;
-    } units[] = {{"", 1000000},   {"ms", 1000},      {"s", 1000000},
-                 {"m", 60000000}, {"h", 3600000000}, {"d", 86400000000}};
+    } units[] = {
+        {"ms", 1000}, {"s", 1000000}, {"m", 60000000}, {"h", 3600000000}, {"d", 86400000000}};
     static const uint64_t year_usec = UINT64_C(366) * 24 * 3600 * 1000000;
     uint64_t number = 0;
     const char *at = text;
+    if (is_bare(text))
+        return error_set(error, EINVAL, NULL, "'%.64s' has no unit; did you mean %.64ss or %.64sm?", text,
+                         text, text);
     for (; *at >= '0' && *at <= '9' && number <= year_usec; at++)
         number = number * 10 + (unsigned)(*at - '0');
     for (size_t i = 0; at != text && i < sizeof(units) / sizeof(units[0]); i++) {
@@ -172,6 +196,9 @@ int units_parse_quantum(const char *text, uint64_t *usec, struct error *error)
         *usec = 0;
         return 0;
     }
+    if (is_bare(text))
+        return error_set(error, EINVAL, NULL, "'%.64s' has no unit; did you mean %.64sms or %.64ss?", text,
+                         text, text);
     if (units_parse_duration(text, usec, error) == 0 && *usec >= UNITS_QUANTUM_LEAST_USEC &&
         *usec <= UNITS_QUANTUM_MOST_USEC)
         return 0;

@@ -7,10 +7,13 @@
 
 #include "base/error.h"
 
-/* Parse `4GiB`, `512M`, `1.5g`, `1048576`: a decimal number, which may have a fraction, and a unit: none, B, or one
- * of K, M, G, T, P, optionally with `i` and `B`, in any case. All units are powers of 1024. No sign, no exponent,
- * no blanks. 0 is accepted; callers that need more check for it. -EINVAL, or -ERANGE beyond 64 bits. */
+/* Parse `4GiB`, `512M`, `1.5g`, `17B`: a decimal number, which may have a fraction, and a unit: B, or one of K, M, G, T,
+ * P, optionally with `i` and `B`, in any case. All units are powers of 1024. No sign, no exponent, no blanks. Without a
+ * unit, 0 and numbers from 1 MiB on are bytes; less is refused, with what was likely meant. 0 is accepted; callers that
+ * need more check for it. -EINVAL, or -ERANGE beyond 64 bits. */
 int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error);
+/* The same for what programs write, like variables of the environment: any number without a unit is bytes. */
+int units_parse_bare_bytes(const char *text, uint64_t *bytes, struct error *error);
 
 /* Parse a plain decimal number of at most `max`. -EINVAL or -ERANGE. */
 int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct error *error);
@@ -32,7 +35,7 @@ int units_parse_share(const char *text, struct share *share, struct error *error
 #define UNITS_SHARE_TEXT 24
 const char *units_format_share(struct share share, char buffer[static UNITS_SHARE_TEXT]);
 
-/* Parse `500ms`, `30s`, `5m`, `2h`, `7d`, or plain seconds: a whole number above 0, at most a year. -EINVAL. */
+/* Parse `500ms`, `30s`, `5m`, `2h`, `7d`: a whole number above 0 with its unit, at most a year. -EINVAL. */
 int units_parse_duration(const char *text, uint64_t *usec, struct error *error);
 
 /* Parse the length of turns on a GPU: a duration of 1 ms to 1 h, or `auto`, which is 0. -EINVAL. Lengths up to

@@ -25,12 +25,23 @@ bool gslice_is_run(char *const *operands, unsigned count)
     return count >= 5 && is_number(operands[0]) && is_number(operands[1]) && ends_with(operands[2], ".so");
 }
 
-/* BYTES and SECONDS, in the form of --memory and --ttl. */
+#define OPERAND_TEXT 40
+
+/* gslice's numbers have no unit, which ours must have. */
+static const char *with_unit(const char *operand, const char *unit, char text[static OPERAND_TEXT])
+{
+    snprintf(text, OPERAND_TEXT, "%.32s%s", operand, is_number(operand) ? unit : "");
+    return text;
+}
+
+/* BYTES and SECONDS, or what --memory and --ttl take. */
 static int read_wish(char *const *operands, unsigned count, struct session_wish *wish, struct error *error)
 {
-    int result = count > 0 ? memory_limits_parse(&wish->memory, operands[0], error) : 0;
+    char text[OPERAND_TEXT];
+    int result = count > 0 ? memory_limits_parse(&wish->memory, with_unit(operands[0], "B", text), error) : 0;
     if (result == 0 && count > 1)
-        result = property_parse(&session_properties[PROPERTY_TTL], operands[1], &wish->properties, error);
+        result = property_parse(&session_properties[PROPERTY_TTL], with_unit(operands[1], "s", text),
+                                &wish->properties, error);
     return result;
 }
 
@@ -58,7 +69,7 @@ int gslice_read_run(const struct cli_arguments *given, struct cli_arguments *mea
     meant->operands += 4;
     meant->operand_count -= 4;
     fprintf(stderr,
-            "gpuslice: gslice's form of 'run'; it finds its libraries itself: gpuslice run%s --memory %s "
+            "gpuslice: gslice's form of 'run'; it finds its libraries itself: gpuslice run%s --memory %sB "
             "--ttl %ss -- %s\n",
             meant->simulated ? " --simulated" : "", given->operands[0], given->operands[1],
             meant->operands[0]);

@@ -12,16 +12,18 @@ local gpuslice = {}
 local factors = {[""] = 1, K = 2^10, M = 2^20, G = 2^30, T = 2^40, P = 2^50}
 local fields = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres"}
 
--- Sizes and shares have the form of gpuslice run's.
+-- Sizes and shares have the form of gpuslice run's: a small number without a unit is refused.
 local function mebibytes(text)
     local number, unit = text:upper():match("^(%d+%.?%d*)([KMGTP]?)I?B?$")
-    return number and math.ceil(tonumber(number) * factors[unit] / 2^20)
+    local is_bare = text:match("^%d+$") and tonumber(number) < 2^20
+    return number and not is_bare and math.ceil(tonumber(number) * factors[unit] / 2^20)
 end
 
 -- The share that the session keeps while others want the GPU, rounded up: the first number.
 local function hundredths(text)
     local number = text:match("^(%d+%.?%d*)%%?$") or text:match("^(%d+%.?%d*)%%?%.%.%d+%.?%d*%%?$")
-    return number and math.ceil(tonumber(number))
+    local is_bare = text:match("^%d+$") and tonumber(number) < 2^20
+    return number and not is_bare and math.ceil(tonumber(number))
 end
 
 -- The option's value in the job's environment, nil without one; and how often it is there.

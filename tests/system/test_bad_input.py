@@ -211,7 +211,7 @@ def test_a_full_disk_takes_ends_and_lets_the_daemon_start(make_daemon, small_dis
         daemon.cli("create", "--name", f"s{number}", "--memory", "1MiB")
     fill(daemon.state)
     for number in range(200):  # until SQLite's own room in the file is used up
-        if daemon.cli("create", "--name", f"late{number}", "--memory", "1", check=False).returncode:
+        if daemon.cli("create", "--name", f"late{number}", "--memory", "1B", check=False).returncode:
             break
     else:
         pytest.fail("the disk is not full")
@@ -232,7 +232,7 @@ def test_a_full_disk_for_the_state_file_makes_no_session_and_none_is_lost(make_d
     before = daemon.cli("list", "--json").stdout
     filler = fill(daemon.state)
     for number in range(200):  # until SQLite's own room in the file is used up
-        result = daemon.cli("create", "--name", f"late{number}", "--memory", "1", check=False)
+        result = daemon.cli("create", "--name", f"late{number}", "--memory", "1B", check=False)
         if result.returncode:
             break
     assert "cannot store the session; it was not made" in line_of(result, 1)

@@ -73,7 +73,7 @@ def test_memory_is_bounded_for_all_of_a_users_sessions_together(shared):
     shared.start()
     shared.cli(ONE, "create", "--name", "a", "--memory", "128MiB")
     shared.cli(ONE, "create", "--name", "b", "--memory", "128MiB")
-    said = shared.refused(ONE, "create", "--memory", "1")
+    said = shared.refused(ONE, "create", "--memory", "1B")
     assert "1B (1 bytes) of GPU memory beside the 256MiB of your other sessions is more than the 256MiB allowed" in said
     assert said.endswith(f"the ceiling is that of [user:{ONE}] ({shared.daemon.config}/gpuslice.conf:1)\n")
     assert "more than the 256MiB allowed" in shared.refused(ONE, "set", "a", "--memory", "129MiB")
@@ -150,7 +150,7 @@ def test_a_users_own_section_stands_before_those_of_groups(shared):
     shared.configure("[group:games]\nmemory = 64MiB\nsessions = 1\n[user:games]\nmemory = 128MiB\n")
     shared.start()
     shared.cli(games.pw_uid, "create", "--memory", "128MiB")
-    said = shared.refused(games.pw_uid, "create", "--memory", "1")
+    said = shared.refused(games.pw_uid, "create", "--memory", "1B")
     assert said.endswith(f"the ceiling is that of [group:games] ({shared.daemon.config}/gpuslice.conf:1)\n")
     shared.cli(ONE, "create", "--memory", "128MiB")
 
@@ -158,7 +158,7 @@ def test_a_users_own_section_stands_before_those_of_groups(shared):
 def test_of_several_groups_the_lowest_ceiling_holds(shared):
     games = pwd.getpwnam("games")
     shared.configure("[group:games]\nmemory = 128MiB\nsessions = 2\n"
-                     f"[group:{games.pw_gid}]\nmemory = 64MiB\nsessions = 3\n[group:of-nobody]\nmemory = 1\n")
+                     f"[group:{games.pw_gid}]\nmemory = 64MiB\nsessions = 3\n[group:of-nobody]\nmemory = 1B\n")
     shared.start()
     assert f"the 64MiB allowed; ask for less with --memory, or release a session; the ceiling is that of [group:{games.pw_gid}]" in (
         shared.refused(games.pw_uid, "create", "--memory", "65MiB"))
@@ -173,7 +173,7 @@ def test_a_lowered_ceiling_ends_nothing_and_lets_go_down(shared):
     shared.cli(ONE, "create", "--name", "a", "--memory", "512MiB")
     shared.reconfigure(f"[user:{ONE}]\nmemory = 128MiB\nsessions = 77\n", '"77"')
     assert shared.session("a")["vram_limit_bytes"] == 512 * MIB
-    assert "the 128MiB allowed" in shared.refused(ONE, "create", "--memory", "1")
+    assert "the 128MiB allowed" in shared.refused(ONE, "create", "--memory", "1B")
     assert "the 128MiB allowed" in shared.refused(ONE, "set", "a", "--memory", "513MiB")
     shared.cli(ONE, "set", "a", "--memory", "256MiB")
     shared.cli(ONE, "set", "a", "--priority", "high")

@@ -221,6 +221,8 @@ def test_version_names_the_daemon_that_runs(make_daemon):
     ["create", "--memory", ""],
     ["create", "--memory", "abc"],
     ["create", "--memory", "18446744073709551616"],
+    ["create", "--memory", "4096"],
+    ["create", "--ttl", "8"],
     ["create", "--memory", "0=1GiB,0=2GiB"],
     ["create", "--memory"],
     ["create", "--gpu", "first"],

@@ -27,10 +27,10 @@ def problems(daemon):
 def test_each_value_says_where_it_comes_from(make_daemon):
     daemon = make_daemon(GPUSLICE_RECOVERY_INTERVAL="7s", GPUSLICE_IPC_TOKEN="swordfish")
     write(daemon, "[daemon]\nmetrics-debug = yes\nrecovery-interval = 5s\n[defaults]\nmemory = 64MiB\n")
-    daemon.start("--idle-exit", "9")
+    daemon.start("--idle-exit", "9s")
     file = daemon.config / "gpuslice.conf"
     assert value(daemon, "daemon", "recovery-interval") == ("7s", "environment", "GPUSLICE_RECOVERY_INTERVAL")
-    assert value(daemon, "daemon", "idle-exit") == ("9", "option", "--idle-exit")
+    assert value(daemon, "daemon", "idle-exit") == ("9s", "option", "--idle-exit")
     assert value(daemon, "daemon", "metrics-debug") == ("yes", "file", f"{file}:2")
     assert value(daemon, "defaults", "memory") == ("64MiB", "file", f"{file}:5")
     assert value(daemon, "defaults", "priority") == ("normal", "default", None)

@@ -394,7 +394,7 @@ def test_ten_at_once_make_one_daemon(on_demand, product):
 
 
 def test_it_ends_when_there_have_been_no_sessions_for_a_while(on_demand):
-    assert on_demand.start("--idle-exit", "1").returncode == 0
+    assert on_demand.start("--idle-exit", "1s").returncode == 0
     create(on_demand, name="s")
     pid = lock_holder(on_demand)
     # It stays for the session, longer than it would without.

@@ -29,7 +29,7 @@ def test_hamis_memory_limit(make_gpu, start, value, limit):
 def test_hamis_memory_limit_of_one_gpu(make_gpu, start):
     gpu = make_gpu(FAKECUDA_GPUS=2)
     for variables, first, second in (({"_1": "32m"}, GIB, 32 * MIB), ({"": "64m", "_1": "32m"}, 64 * MIB, 32 * MIB),
-                                     ({"": "64m", "_0": "0"}, GIB, 64 * MIB)):
+                                     ({"": "64m", "_0": "0m"}, GIB, 64 * MIB)):
         environment = preloaded(gpu, **{f"CUDA_DEVICE_MEMORY_LIMIT{behind}": value for behind, value in variables.items()})
         for ordinal, limit in ((0, first), (1, second)):
             puppet = start(environment, context=False)

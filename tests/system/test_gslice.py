@@ -46,7 +46,7 @@ def test_its_readmes_run_helper(make_daemon, tree):
         assert done.stdout.splitlines()[:3] == ["ALLOC_OK iteration 0", "ALLOC_OK iteration 1",
                                                 "ALLOC_FAIL at iteration 2 code=2"], done
         assert done.stderr.startswith("gpuslice: gslice's form of 'run'; it finds its libraries itself: gpuslice run "
-                                      "--simulated --memory 134217728 --ttl 120s -- ./native/examples/target_app\n")
+                                      "--simulated --memory 134217728B --ttl 120s -- ./native/examples/target_app\n")
     refused = subprocess.run(["bash", "-uc", README.replace("change-me", "wrong")], cwd=tree, env=without, capture_output=True,
                              text=True, timeout=60)
     assert refused.returncode == 1 and "token" in refused.stderr

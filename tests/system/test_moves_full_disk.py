@@ -23,7 +23,7 @@ def full(make_daemon, make_gpu, small_disk):
         fill(daemon.state)
         fill(daemon.runtime)
         for number in range(200):  # until SQLite's own room in the file is used up
-            if daemon.cli("create", "--name", f"late{number}", "--memory", "1", check=False).returncode:
+            if daemon.cli("create", "--name", f"late{number}", "--memory", "1B", check=False).returncode:
                 return
         pytest.fail("the disk is not full")
     return daemon, fill_up

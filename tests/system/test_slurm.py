@@ -260,7 +260,7 @@ def test_slurm_counts_memory_and_cores(slurm):
 
 @pytest.mark.parametrize("wish, mebibytes, cores", [
     ("memory=64MiB,compute=25", 64, 25), ("memory=64m,compute=12.5%", 64, 13), ("memory=0.25gb,compute=20..60", 256, 20),
-    ("memory=1000000,compute=0%..60%", 1, None),
+    ("memory=1000000B,compute=0%..60%", 1, None),
 ])
 def test_all_ways_to_say_it_are_counted(slurm, wish, mebibytes, cores):
     said = slurm.run("srun", "-w", "n1", f"--gpuslice={wish}", "sh", "-c", "scontrol show job $SLURM_JOB_ID").stdout

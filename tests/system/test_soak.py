@@ -64,7 +64,7 @@ class Soak:
                                          chance.randrange(1 << 30))) for _ in range(2)]
         self.workers = []
         for name in ("turns0", "turns1"):
-            daemon.cli("create", "--name", name, "--memory", 8 * MIB, "--compute", "40%")
+            daemon.cli("create", "--name", name, "--memory", "8MiB", "--compute", "40%")
             worker = reap(daemon.spawn("run", "--session", name, "--", product.program("worker"), 500))
             assert worker.stdout.readline() == "ready\n"
             self.workers.append(worker)

@@ -16,6 +16,13 @@ static const char *value_of(const char *name, int index)
     return value && *value ? value : NULL;
 }
 
+/* Whether HAMi takes `value` for no limit: nothing, in any unit ("0", "0m"). */
+static bool is_nothing(const char *value)
+{
+    size_t zeros = strspn(value, "0.");
+    return *value == '0' && !(value[zeros] >= '0' && value[zeros] <= '9');
+}
+
 /* Add one row. False when there is no room for it, or `value` has characters that no limit has. */
 static bool add_row(char *text, size_t bytes, const char *key, const char *value, const char *no_limit)
 {
@@ -23,7 +30,7 @@ static bool add_row(char *text, size_t bytes, const char *key, const char *value
     if (value[strspn(value, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.%")])
         return false;
     int length = snprintf(text + used, bytes - used, "%s\"%s\": \"%s\"", used ? ", " : "{", key,
-                          value[strspn(value, "0")] ? value : no_limit);
+                          is_nothing(value) ? no_limit : value);
     return length > 0 && (size_t)length < bytes - used - 1;
 }
 

@@ -112,7 +112,7 @@ static int parse(const char *text, read_amount *amount, struct limits *limits, s
 
 int limits_parse(const char *text, struct limits *limits, struct error *error)
 {
-    return parse(text, units_parse_bytes, limits, error);
+    return parse(text, units_parse_bare_bytes, limits, error);
 }
 
 int limits_parse_shares(const char *text, struct limits *limits, struct error *error)

@@ -69,7 +69,7 @@ static int read_one(enum sim_constant name, unsigned profile, double *value, str
         return 0;
     if (ends_with(variable, "_BYTES")) {
         struct error why = {0};
-        if (units_parse_bytes(text, &bytes, &why) < 0)
+        if (units_parse_bare_bytes(text, &bytes, &why) < 0)
             return error_set(error, EINVAL, NULL, "%s is '%s': %s", variable, text, why.message);
         *value = (double)bytes;
         return 0;

@@ -15,7 +15,7 @@ static int read_bytes(const char *name, uint64_t fallback, uint64_t *bytes, stru
     const char *text = secure_getenv(name);
     struct error why = {0};
     *bytes = fallback;
-    if (!text || !*text || units_parse_bytes(text, bytes, &why) == 0)
+    if (!text || !*text || units_parse_bare_bytes(text, bytes, &why) == 0)
         return 0;
     return error_set(error, EINVAL, NULL, "%s is '%s': %s", name, text, why.message);
 }

@@ -49,6 +49,27 @@ static void what_is_not_a_size_is_refused_and_changes_nothing(void **state)
     }
 }
 
+static void a_number_without_a_unit_is_refused_with_what_it_may_mean(void **state)
+{
+    static const struct {
+        const char *text, *told;
+    } sizes[] = {{"4", "did you mean 4GiB or 4MiB?"},
+                 {"4096", "did you mean 4096MiB or 4096B?"},
+                 {"1048575", "did you mean 1048575MiB or 1048575B?"}};
+    uint64_t number;
+    struct error error;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        assert_int_equal(units_parse_bytes(sizes[i].text, &number, &error), -EINVAL);
+        assert_non_null(strstr(error.message, sizes[i].told));
+        assert_int_equal(units_parse_bare_bytes(sizes[i].text, &number, &error), 0);
+    }
+    assert_int_equal(units_parse_bytes("1048576", &number, NULL), 0); /* nobody has as many MiB */
+    assert_int_equal(units_parse_duration("8", &number, &error), -EINVAL);
+    assert_non_null(strstr(error.message, "did you mean 8s or 8m?"));
+    assert_int_equal(units_parse_quantum("5", &number, &error), -EINVAL);
+    assert_non_null(strstr(error.message, "did you mean 5ms or 5s?"));
+}
+
 static void sizes_beyond_64_bits_are_refused(void **state)
 {
     static const char *const rows[] = {"18446744073709551616", "16384P",
@@ -158,10 +179,10 @@ static void durations_have_units(void **state)
     static const struct {
         const char *text;
         uint64_t usec;
-    } good[] = {{"500ms", 500000},  {"30s", 30000000},    {"30", 30000000},        {"5m", 300000000},
+    } good[] = {{"500ms", 500000},  {"30s", 30000000},    {"5m", 300000000},
                 {"2h", 7200000000}, {"7d", 604800000000}, {"366d", 31622400000000}};
     static const char *const bad[] = {
-        "", "s", "0", "0s", "-1s", "1.5s", "367d", "1w", "5M", "10 s", "99999999999999999999s", "9999h9"};
+        "", "s", "0", "30", "0s", "-1s", "1.5s", "367d", "1w", "5M", "10 s", "99999999999999999999s", "9999h9"};
     uint64_t usec;
     struct error error;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -178,8 +199,8 @@ static void a_turn_has_a_length_or_none(void **state)
         const char *text;
         uint64_t usec;
     } good[] = {{"auto", 0},    {"1ms", 1000},     {"20ms", 20000},   {"1s", 1000000},
-                {"1", 1000000}, {"30s", 30000000}, {"1h", 3600000000}};
-    static const char *const bad[] = {"", "0", "0ms", "2h", "3601s", "fast", "Auto", "1us"};
+                {"30s", 30000000}, {"1h", 3600000000}};
+    static const char *const bad[] = {"", "0ms", "2h", "3601s", "fast", "Auto", "1us"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         uint64_t usec = 7;
         assert_int_equal(units_parse_quantum(good[i].text, &usec, NULL), 0);
@@ -214,6 +235,7 @@ int main(void)
         cmocka_unit_test(what_is_not_a_share_is_refused_and_changes_nothing),
         cmocka_unit_test(sizes_are_read_in_every_unit),
         cmocka_unit_test(what_is_not_a_size_is_refused_and_changes_nothing),
+        cmocka_unit_test(a_number_without_a_unit_is_refused_with_what_it_may_mean),
         cmocka_unit_test(sizes_beyond_64_bits_are_refused),
         cmocka_unit_test(sizes_are_written_in_the_largest_unit),
         cmocka_unit_test(what_stays_is_told_by_its_parts),

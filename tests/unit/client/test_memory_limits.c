@@ -18,7 +18,7 @@ static void one_size_is_for_every_gpu(void **state)
     assert_int_equal(limits.every_bytes, 4ull << 30);
     assert_int_equal(limits.gpus.count, 0);
 
-    assert_int_equal(memory_limits_parse(&limits, "1", NULL), 0);
+    assert_int_equal(memory_limits_parse(&limits, "1B", NULL), 0);
     assert_int_equal(limits.every_bytes, 1);
 
     assert_int_equal(memory_limits_parse(&limits, "9223372036854775807", NULL), 0);
@@ -28,7 +28,7 @@ static void one_size_is_for_every_gpu(void **state)
 static void gpus_are_set_apart(void **state)
 {
     struct memory_limits limits;
-    assert_int_equal(memory_limits_parse(&limits, "0=4GiB,1=512M,GPU-8f2d0c6e=17", NULL), 0);
+    assert_int_equal(memory_limits_parse(&limits, "0=4GiB,1=512M,GPU-8f2d0c6e=17B", NULL), 0);
     assert_int_equal(limits.every_bytes, 0);
     assert_int_equal(limits.gpus.count, 3);
     assert_string_equal(limits.gpus.names[0], "0");

@@ -64,10 +64,10 @@ static void one_limit_is_for_every_gpu(void **state)
 
 static void gpus_with_limits_of_their_own_are_the_sessions_gpus(void **state)
 {
-    struct session_wish wish = with_memory("0=2,1=3");
+    struct session_wish wish = with_memory("0=2B,1=3B");
     check_body(&wish, "5",
                "{\"gpus\":[{\"gpu\":\"0\",\"memory_bytes\":2},{\"gpu\":\"1\",\"memory_bytes\":3}]}");
-    wish = with_memory("gpu-AA=3");
+    wish = with_memory("gpu-AA=3B");
     add_gpu(&wish, "0");
     add_gpu(&wish, "GPU-aa");
     check_body(&wish, NULL, "{\"gpus\":[{\"gpu\":\"0\"},{\"gpu\":\"GPU-aa\",\"memory_bytes\":3}]}");
@@ -75,7 +75,7 @@ static void gpus_with_limits_of_their_own_are_the_sessions_gpus(void **state)
 
 static void visible_devices_count_where_no_gpu_is_named(void **state)
 {
-    struct session_wish wish = with_memory("1");
+    struct session_wish wish = with_memory("1B");
     check_body(&wish, "2,0", "{\"gpus\":[{\"gpu\":\"2\"},{\"gpu\":\"0\"}],\"memory_bytes\":1}");
     add_gpu(&wish, "1");
     check_body(&wish, "2,0", "{\"gpus\":[{\"gpu\":\"1\"}],\"memory_bytes\":1}");
@@ -92,7 +92,7 @@ static void no_visible_device_is_an_error(void **state)
 static void a_limit_for_a_gpu_that_is_not_named_is_refused(void **state)
 {
     struct error error = {0};
-    struct session_wish wish = with_memory("1=3");
+    struct session_wish wish = with_memory("1=3B");
     assert_int_equal(session_wish_check(&wish, &error), 0);
     add_gpu(&wish, "0");
     assert_int_equal(session_wish_check(&wish, &error), -EINVAL);

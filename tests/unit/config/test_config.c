@@ -76,7 +76,7 @@ static void the_file_sets_values_and_ceilings(void **state)
 
 static void the_environment_wins_over_the_file_and_an_option_over_both(void **state)
 {
-    const struct config_option options[] = {{"--idle-exit", "7"}, {NULL, NULL}};
+    const struct config_option options[] = {{"--idle-exit", "7s"}, {NULL, NULL}};
     setenv("GPUSLICE_RECOVERY_INTERVAL", "9s", 1);
     setenv("GPUSLICE_DEFAULT_TTL", "", 1);
     put(CONFIG_FILE, "[daemon]\nrecovery-interval = 5s\nidle-exit = 1h\n[defaults]\nttl = 90s\n");
@@ -127,7 +127,9 @@ static void every_mistake_names_its_file_and_line(void **state)
         {"[defaults]\nmemory = 99999999999999999999\n", ":2: memory: size"},
         {"[defaults]\ncompute = 60%..20%\n", ":2: compute: share '60%..20%' is upside down"},
         {"[defaults]\nttl = 500ms\n", ":2: ttl: '500ms' is not a whole number of seconds"},
-        {"[daemon]\nhost-memory = 1\n", ":2: host-memory: 1B of host memory is too little"},
+        {"[defaults]\nmemory = 4096\n", ":2: memory: '4096' has no unit; did you mean 4096MiB or 4096B?"},
+        {"[defaults]\nttl = 8\n", ":2: ttl: '8' has no unit; did you mean 8s or 8m?"},
+        {"[daemon]\nhost-memory = 1B\n", ":2: host-memory: 1B of host memory is too little"},
         {"[defaults]\nhost-memory = 63MiB\n", ":2: host-memory: 63MiB of host memory is too little"},
         {"[user:ann]\nhost-memory = 63MiB\n", ":2: host-memory: 63MiB of host memory is too little"},
         {"[defaults]\npriority = urgent\n", ":2: priority: 'urgent' is not a priority"},

@@ -121,8 +121,8 @@ static void every_mistake_names_its_file_and_line(void **state)
     } wrong[] = {
         {"[a b]\n", ":1: 'a b' is not a session's name"},
         {"[..]\n[a]\nmemory = lots\n", ":3: memory: 'lots' is not a size"},
-        {"[a]\nmemory = 1\nmemory = 2\n", ":3: 'memory' appears twice, first on line 2"},
-        {"[a]\nmemory = 1\n[b]\n[a]\n", ":4: 'a' appears twice, first on line 1"},
+        {"[a]\nmemory = 1B\nmemory = 2B\n", ":3: 'memory' appears twice, first on line 2"},
+        {"[a]\nmemory = 1B\n[b]\n[a]\n", ":4: 'a' appears twice, first on line 1"},
         {"[a]\nttl = 1h\n", ":2: the key 'ttl' does not exist here; expected one of owner, gpus"},
         {"[a]\nowner = nobody-of-this-name\n", ":2: owner: there is no user 'nobody-of-this-name'"},
         {"[a]\ngpus = 0,,1\n", ":2: gpus: '0,,1' is not a list"},

@@ -79,18 +79,18 @@ static void a_pod_gives_itself_no_more_than_its_slices_have(void **state)
 static void annotations_of_ours_and_of_others_ask_for_the_same(void **state)
 {
     check_wish("{}", NULL, "");
-    check_wish("{\"gpuslice.io/memory\":\"100\",\"gpuslice.io/compute\":\"10%..20%\",\"gpuslice.io/"
+    check_wish("{\"gpuslice.io/memory\":\"100B\",\"gpuslice.io/compute\":\"10%..20%\",\"gpuslice.io/"
                "priority\":\"low\"}",
                "{\"compute\":\"10%..20%\",\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":100},{\"gpu\":\"B\","
                "\"memory_bytes\":60}],\"priority\":\"low\"}",
                "");
     check_wish(
-        "{\"tensor-fusion.ai/vram-limit\":\"100\",\"tensor-fusion.ai/compute-percent-limit\":\"30\","
+        "{\"tensor-fusion.ai/vram-limit\":\"100B\",\"tensor-fusion.ai/compute-percent-limit\":\"30\","
         "\"tensor-fusion.ai/qos\":\"medium\"}",
         "{\"compute\":\"10%..30%\",\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":100},{\"gpu\":\"B\",\"memory_"
         "bytes\":60}],\"priority\":\"normal\"}",
         "");
-    check_wish("{\"tensor-fusion.ai/vram-limit\":\"100\",\"gpuslice.io/memory\":\"50\"}",
+    check_wish("{\"tensor-fusion.ai/vram-limit\":\"100B\",\"gpuslice.io/memory\":\"50B\"}",
                "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":50},{\"gpu\":\"B\",\"memory_bytes\":50}]}", "");
 }
 
@@ -110,7 +110,7 @@ static void a_slice_is_narrowed_and_never_widened(void **state)
 static void what_cannot_be_read_is_left_out_and_said(void **state)
 {
     check_wish("{\"gpuslice.io/memory\":\"lots\"}", NULL, "memory");
-    check_wish("{\"gpuslice.io/compute\":\"200%\",\"gpuslice.io/memory\":\"1\"}",
+    check_wish("{\"gpuslice.io/compute\":\"200%\",\"gpuslice.io/memory\":\"1B\"}",
                "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":1},{\"gpu\":\"B\",\"memory_bytes\":1}]}",
                "compute");
     check_wish("{\"gpuslice.io/priority\":\"urgent\"}", NULL, "urgent");

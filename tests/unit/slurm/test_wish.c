@@ -24,7 +24,7 @@ static void check_body(const char *text, const char *expected)
 static void an_option_is_the_body_of_a_session(void **state)
 {
     check_body("memory=4GiB", "{\"memory_bytes\":4294967296}");
-    check_body("compute=20%..60%,memory=1024", "{\"compute\":\"20%..60%\",\"memory_bytes\":1024}");
+    check_body("compute=20%..60%,memory=1KiB", "{\"compute\":\"20%..60%\",\"memory_bytes\":1024}");
     check_body(
         "memory=1K,compute=25%,priority=high,gpu=0",
         "{\"compute\":\"25%\",\"gpus\":[{\"gpu\":\"0\"}],\"memory_bytes\":1024,\"priority\":\"high\"}");
@@ -39,6 +39,7 @@ static void what_is_wrong_is_named(void **state)
         {"memory", "memory has no value"},
         {"memory=", "memory has no value"},
         {"memory=0", "'0'"},
+        {"memory=4096", "did you mean 4096MiB or 4096B?"},
         {"memory=lots", "lots"},
         {"memory=1K,memory=2K", "twice"},
         {"memory=1K,compute=200%", "200%"},
