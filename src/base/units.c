@@ -82,8 +82,8 @@ int units_parse_bare_bytes(const char *text, uint64_t *bytes, struct error *erro
     return 0;
 
 not_a_size:
-    return error_set(error, EINVAL, NULL, "'%.64s' is not a size; write a number with a unit, like 4GiB or 512M",
-                     text);
+    return error_set(error, EINVAL, NULL,
+                     "'%.64s' is not a size; write a number with a unit, like 4GiB or 512M", text);
 }
 
 int units_parse_number(const char *text, uint64_t max, uint64_t *number, struct error *error)
@@ -166,8 +166,7 @@ int units_parse_duration(const char *text, uint64_t *usec, struct error *error)
     static const struct {
         const char *unit;
         uint64_t usec;
-    } units[] = {
-        {"ms", 1000}, {"s", 1000000}, {"m", 60000000}, {"h", 3600000000}, {"d", 86400000000}};
+    } units[] = {{"ms", 1000}, {"s", 1000000}, {"m", 60000000}, {"h", 3600000000}, {"d", 86400000000}};
     static const uint64_t year_usec = UINT64_C(366) * 24 * 3600 * 1000000;
     uint64_t number = 0;
     const char *at = text;
