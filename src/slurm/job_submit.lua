@@ -22,8 +22,7 @@ end
 -- The share that the session keeps while others want the GPU, rounded up: the first number.
 local function hundredths(text)
     local number = text:match("^(%d+%.?%d*)%%?$") or text:match("^(%d+%.?%d*)%%?%.%.%d+%.?%d*%%?$")
-    local is_bare = text:match("^%d+$") and tonumber(number) < 2^20
-    return number and not is_bare and math.ceil(tonumber(number))
+    return number and math.ceil(tonumber(number))
 end
 
 -- The option's value in the job's environment, nil without one; and how often it is there.
