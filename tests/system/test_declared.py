@@ -111,6 +111,7 @@ def test_the_end_of_its_section_is_not_the_end_of_a_sessions_time(make_daemon, p
     program.get("context", 0)
     declare(daemon, "")
     wait_for(lambda: sessions(daemon)["job"]["state"] == "expired", "the session to take no more programs")
+    assert "removed: its section of sessions.conf was removed" in daemon.cli("show", "job").stdout
     daemon.cli("create", "--name", "later")
     told = kinds(kept(daemon))
     assert "session.created" in told[told.index("session.expired"):] and "session.ending" not in told

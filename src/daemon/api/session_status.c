@@ -3,6 +3,7 @@
 #include "daemon/residency/moves.h"
 #include "daemon/schedule/standing.h"
 #include "daemon/session/session.h"
+#include "daemon/session/session_life.h"
 
 static const struct {
     const char *word, *tone, *text;
@@ -29,8 +30,10 @@ static enum session_status status_resident(const struct session *session)
 
 enum session_status session_status(const struct session *session)
 {
-    if (session->state != SESSION_ACTIVE)
-        return session->state == SESSION_QUEUED ? STATUS_QUEUED : STATUS_EXPIRED;
+    if (session->state == SESSION_QUEUED)
+        return STATUS_QUEUED;
+    if (session->state == SESSION_EXPIRED)
+        return session_is_removed(session) ? STATUS_REMOVED : STATUS_EXPIRED;
     struct moves_standing memory = moves_standing(session);
     if (memory.state == MOVE_LEAVING)
         return STATUS_LEAVING;

@@ -143,11 +143,13 @@ static int check_state(struct entry *entry, struct session *session)
     if (session->state == SESSION_QUEUED && !is_attached)
         return refuse(entry, no_session(entry), "session %s waits in the queue; try again when it is active",
                       session->id);
-    if (session->state == SESSION_EXPIRED && !is_attached)
-        return refuse(
-            entry, no_session(entry),
-            "session %s has expired (--ttl %llus): its programs get no more GPU memory; create another",
-            session->name, (unsigned long long)session->properties.ttl_seconds);
+    if (session->state == SESSION_EXPIRED && !is_attached) {
+        char why[96] = "was removed from sessions.conf";
+        if (!session_is_removed(session))
+            snprintf(why, sizeof(why), "has expired (--ttl %llus): its programs get no more GPU memory",
+                     (unsigned long long)session->properties.ttl_seconds);
+        return refuse(entry, no_session(entry), "session %s %s; create another", session->name, why);
+    }
     if (session_ledger_is_broken(session))
         return refuse(entry, WIRE_REFUSED_BROKEN,
                       "a process damaged the ledger of session %s; release it and create another",

@@ -198,9 +198,9 @@ static void retire_others(struct daemon *daemon, const struct config_sessions *f
         if (!session->is_declared || session->state == SESSION_EXPIRED || is_wanted(file, session))
             continue;
         if (session->state == SESSION_QUEUED)
-            session_end(session, "no more declared");
+            session_end(session, "its section of sessions.conf was removed");
         else
-            session_expire(session, "no more declared");
+            session_expire(session, "removed from sessions.conf");
     }
 }
 

@@ -294,11 +294,18 @@ void session_end(struct session *session, const char *why)
     bury(session, true);
 }
 
+bool session_is_removed(const struct session *session)
+{
+    return session->state == SESSION_EXPIRED && session->is_declared && !session->expires_at_ms;
+}
+
 /* Why it should end by itself; NULL: it should not. */
 static const char *find_end(const struct session *session)
 {
     if (session->has_ended || session->processes)
         return NULL;
+    if (session_is_removed(session))
+        return "its section of sessions.conf was removed, and no process is attached";
     if (session->release)
         return session->state == SESSION_EXPIRED ? "it has expired, and its processes were ended"
                                                  : "released, and its processes were ended";

@@ -38,6 +38,8 @@ int session_restart_expiry(struct session *session, uint64_t ttl_seconds, struct
 /* Take no new process and give no new memory. The session ends with its last process; at the end of this round if it
  * has none. It must not be queued. */
 void session_expire(struct session *session, const char *why);
+/* Whether the session is over as its section of sessions.conf was removed, and not its time. */
+bool session_is_removed(const struct session *session);
 /* A declared session that expired is declared again: make it active. */
 void session_revive(struct session *session);
 
