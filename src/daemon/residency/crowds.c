@@ -17,7 +17,7 @@ struct least {
 struct kind {
     uint64_t places[WORDS]; /* a bit for each */
     bool is_used;
-    unsigned rivals;
+    unsigned claimants;
     uint64_t promised;
     uint32_t least_promise;
     struct least waits_since_ns, held_ns;
@@ -57,7 +57,7 @@ static bool is_rival(const struct residency_session *session)
 static void kind_add(struct kind *kind, const struct residency_session *session, unsigned number)
 {
     if (is_rival(session)) {
-        kind->rivals++;
+        kind->claimants++;
         kind->promised += session->min_share;
         if (session->min_share < kind->least_promise)
             kind->least_promise = session->min_share;
@@ -70,7 +70,7 @@ static void kind_add(struct kind *kind, const struct residency_session *session,
 
 static void kind_add_all(struct kind *kind, const struct kind *other)
 {
-    kind->rivals += other->rivals;
+    kind->claimants += other->claimants;
     kind->promised += other->promised;
     if (other->least_promise < kind->least_promise)
         kind->least_promise = other->least_promise;
@@ -154,7 +154,7 @@ static struct residency_crowd without(const struct kind *company, const struct r
 {
     unsigned own = session->part_count && is_rival(session);
     return (struct residency_crowd){
-        .rivals = company->rivals - own,
+        .claimants = company->claimants - own,
         .promised = company->promised - own * session->min_share,
         .least_promise =
             company->least_promise < session->min_share ? company->least_promise : session->min_share,

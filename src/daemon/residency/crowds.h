@@ -12,7 +12,7 @@
 /* Of the others that share a place with a session. */
 struct residency_crowd {
     /* Those that may want the place now: they wait, or work there and can leave. */
-    unsigned rivals;
+    unsigned claimants;
     uint64_t promised;      /* their minimum shares together */
     uint32_t least_promise; /* the least of these, and of the session's own */
     /* Those that wait; UINT64_MAX: none does. */

@@ -82,7 +82,7 @@ static int on_timer(sd_event_source *source, uint64_t usec, void *userdata)
     return 0;
 }
 
-static void on_soon(void *context)
+static void on_decision(void *context)
 {
     moves_decide_rested(context);
 }
@@ -285,12 +285,12 @@ int moves_start(struct daemon *daemon, struct error *error)
     moves->daemon = daemon;
     moves->bytes_per_second = FIRST_BYTES_PER_SECOND;
     moves->observer = (struct observer){.take = on_change, .context = moves};
-    int result = deferred_new(daemon->loop, on_soon, moves, &moves->soon);
+    int result = deferred_new(daemon->loop, on_decision, moves, &moves->decision);
     if (result >= 0)
         result = sd_event_add_time_relative(daemon->loop, &moves->timer, CLOCK_MONOTONIC, MOVES_TICK_USEC, 1,
                                             on_timer, moves);
     if (result < 0) {
-        deferred_free(moves->soon);
+        deferred_free(moves->decision);
         free(moves);
         return error_set_errno(error, -result, "cannot move memory");
     }
@@ -306,7 +306,7 @@ void moves_stop(struct daemon *daemon)
         return;
     change_observe_no_more(daemon, &daemon->moves->observer);
     sd_event_source_disable_unref(daemon->moves->timer);
-    deferred_free(daemon->moves->soon);
+    deferred_free(daemon->moves->decision);
     moves_checkpoint_stop(daemon);
     moves_forget_chunks(daemon);
     free(daemon->moves);

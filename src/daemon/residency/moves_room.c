@@ -313,5 +313,5 @@ void moves_decide_soon(struct moves *moves)
     if (daemon_now_usec() < moves->rests_until_usec)
         moves_look_again(moves, moves->rests_until_usec);
     else
-        deferred_wake(moves->soon);
+        deferred_wake(moves->decision);
 }

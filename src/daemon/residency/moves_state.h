@@ -14,7 +14,7 @@
  * moves_hope        and finds those for whom nobody could make room
  * moves_wait        says who keeps a waiting session waiting where that has no known end, and lets it fail
  * moves_short       tells who waits for room whether there is some, and of sessions for which nobody can make any
- * moves_told        takes what processes say
+ * moves_reports     takes what processes say
  * moves_checkpoint  sessions without an engine, by the driver
  * moves             what users ask for, and what happens as time passes */
 #pragma once
@@ -161,7 +161,7 @@ struct moves {
     uint64_t bytes_per_second; /* how fast moves are, smoothed */
     uint64_t turn_ns;          /* 0: chosen by how long moving takes */
     uint64_t decided_usec;     /* when it was last decided who comes */
-    struct deferred *soon;     /* runs moves_decide_rested() */
+    struct deferred *decision; /* runs moves_decide_rested() */
     uint64_t rests_until_usec; /* not decided again before */
     enum anti_thrash anti_thrash;
     bool is_making_ahead;                     /* a chunk is being made that nothing waits for */
@@ -371,7 +371,7 @@ void moves_note_waits(struct daemon *daemon);
 /* When its wait should be over, estimated; 0: not known, as where the estimate was wrong twice. */
 uint64_t moves_wait_due_usec(const struct session *session);
 
-/* --- moves_told.c ---------------------------------------------------------------------------------- */
+/* --- moves_reports.c -------------------------------------------------------------------------------- */
 
 /* The session's move, which is made if there is none. `moved`: what the session's first process says; NULL: nothing
  * yet. NULL without memory. */

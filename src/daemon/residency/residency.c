@@ -46,14 +46,14 @@ struct question {
     struct residency_session **victims; /* room for all sessions */
 };
 
-/* How many times as long the session's turn is as the shortest turn of its rivals: each should get what it was promised
+/* How many times as long the session's turn is as the shortest turn of its claimants: each should get what it was promised
  * and an equal part of the rest. */
 static double stretch(const struct residency_session *session, const struct residency_crowd *crowd)
 {
     double promised = (double)session->min_share + (double)crowd->promised,
            least = crowd->least_promise < session->min_share ? crowd->least_promise : session->min_share;
     double rest =
-        promised < RESIDENCY_SHARE_WHOLE ? (RESIDENCY_SHARE_WHOLE - promised) / (crowd->rivals + 1) : 0;
+        promised < RESIDENCY_SHARE_WHOLE ? (RESIDENCY_SHARE_WHOLE - promised) / (crowd->claimants + 1) : 0;
     if (session->min_share + rest >= LONGER_TURNS * (least + rest))
         return least < session->min_share ? LONGER_TURNS : 1;
     return (session->min_share + rest) / (least + rest);

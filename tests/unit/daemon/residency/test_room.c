@@ -187,7 +187,7 @@ static int begin(void **state)
     return sd_event_new(&daemon_state.loop) < 0 ||
                    sd_event_add_time(daemon_state.loop, &moves.timer, CLOCK_MONOTONIC, 0, 1, on_time, NULL) <
                        0 ||
-                   deferred_new(daemon_state.loop, decide, &moves, &moves.soon) < 0
+                   deferred_new(daemon_state.loop, decide, &moves, &moves.decision) < 0
                ? -1
                : 0;
 }
@@ -204,7 +204,7 @@ static int end(void **state)
         free(chunk.argument);
     chunk.made = NULL;
     moves_forget_chunks(&daemon_state);
-    deferred_free(daemon_state.moves->soon);
+    deferred_free(daemon_state.moves->decision);
     sd_event_source_unref(daemon_state.moves->timer);
     sd_event_unref(daemon_state.loop);
     lent_uids_free(&daemon_state);
