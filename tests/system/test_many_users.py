@@ -2,7 +2,6 @@
 import grp
 import json
 import os
-import select
 import shutil
 import socket
 import subprocess
@@ -10,7 +9,7 @@ import subprocess
 import pytest
 
 from attach_client import Client, Refused, hello
-from conftest import GIB, MIB, wait_for
+from conftest import GIB, MIB, has_words, wait_for
 from test_daemon_api import as_user
 from test_quota import OK, OUT_OF_MEMORY, Puppet
 
@@ -262,7 +261,7 @@ def test_user_ids_that_were_lent_for_containers_are_one_user_more_and_ask_nothin
     before = descriptors()
     connections = [connection for uid in range(100000, 100010)
                    for connection in connect_as(uid, daemon.attach_socket, socket.SOCK_SEQPACKET, 60)]
-    wait_for(lambda: select.select(connections[:1], [], [], 0)[0], "the first of them to be closed")
+    assert has_words(connections[0])  # its end: the first of them is closed
     wait_for(lambda: descriptors() - before <= 256, "no more than one user may have")
     assert Client(daemon.attach_socket).attach(as_user(99999, ask)[1]["session_id"], map_it=False)
     for connection in connections:
