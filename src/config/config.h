@@ -228,12 +228,23 @@ void config_match_free(struct config_match *match);
 /* Whether the program is one of those that `match` is for: of each kind of rule in it, at least one must be true. */
 bool config_match_is(const struct config_match *match, const struct config_program *program);
 
+/* --- Warnings -------------------------------------------------------------------------------------- */
+
+/* Whether the section is [user:*], which is about each user but root. */
+bool config_is_everyone(const struct config_ceiling *ceiling);
+
+/* Whether the section names a user or a group that the machine does not have; then `text` says so, with file and line. */
+#define CONFIG_WARNING_TEXT (PATH_MAX + 4 * CONFIG_NAME_BYTES)
+bool config_warning(const struct config *config, size_t ceiling, char text[static CONFIG_WARNING_TEXT]);
+
 /* --- As JSON --------------------------------------------------------------------------------------- */
 
 /* The `values` of GET /v1/config (docs/api.md). */
 json_t *config_json(const struct config *config);
 /* An array of {name, owner_uid, source} for the declared sessions. */
 json_t *config_sessions_json(const struct config_sessions *sessions);
+/* An array of texts: what config_warning() says of the sections. */
+json_t *config_warnings_json(const struct config *config);
 /* One element of `files`. `problem`: why the file is not in force; NULL if it is. */
 json_t *config_file_json(const char *path, bool is_there, const char *problem);
 

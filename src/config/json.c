@@ -64,6 +64,16 @@ json_t *config_sessions_json(const struct config_sessions *sessions)
     return list;
 }
 
+json_t *config_warnings_json(const struct config *config)
+{
+    json_t *list = json_array();
+    char text[CONFIG_WARNING_TEXT];
+    for (size_t i = 0; i < config->ceiling_count; i++)
+        if (config_warning(config, i, text))
+            json_array_append_new(list, json_string(text));
+    return list;
+}
+
 json_t *config_file_json(const char *path, bool is_there, const char *problem)
 {
     return json_pack("{s:s,s:b,s:s?}", "path", path, "found", is_there, "problem", problem);

@@ -68,6 +68,18 @@ def test_what_a_session_does_not_say_is_the_defaults(shared):
     assert loud["expires_at"] > silent["expires_at"]
 
 
+def test_everybody_has_the_ceiling_of_a_star_unless_another_section_says_more(shared):
+    shared.configure(f"[user:*]\nsessions = 1\n[user:{OTHER}]\nsessions = 2\n[group:studnets]\nsessions = 1\n")
+    shared.start()
+    assert "there is no group 'studnets'" in shared.daemon.log_text()
+    shared.cli(ONE, "create")
+    assert "the ceiling is that of [user:*]" in shared.refused(ONE, "create")
+    shared.cli(OTHER, "create")
+    shared.cli(OTHER, "create")
+    for _ in range(2):
+        shared.daemon.cli("create")  # root
+
+
 def test_memory_is_bounded_for_all_of_a_users_sessions_together(shared):
     shared.configure(f"[user:{ONE}]\nmemory = 256MiB\n")
     shared.start()

@@ -62,6 +62,11 @@ def test_check_names_the_line_and_changes_nothing(make_daemon, tmp_path):
     missing = daemon.cli("config", "check", tmp_path / "none.conf", check=False)
     assert (missing.returncode, missing.stderr) == (1, f"gpuslice: {tmp_path}/none.conf does not exist\n")
     assert daemon.cli("config", "test", check=False).returncode == 2
+    good.write_text("[user:*]\nsessions = 2\n[group:studnets]\nsessions = 1\n[user:0]\nsessions = 9\n[user:none-such]\n")
+    checked = daemon.cli("config", "check", good)
+    assert checked.stderr.splitlines() == [
+        f"gpuslice: warning: {good}:3: there is no group 'studnets', so [group:studnets] has no effect",
+        f"gpuslice: warning: {good}:7: there is no user 'none-such', so [user:none-such] has no effect"]
 
 
 def test_a_daemon_does_not_start_with_a_mistake(make_daemon):

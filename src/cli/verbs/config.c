@@ -53,6 +53,7 @@ static int add_file(json_t *answer, const char *path, struct error *error)
         if ((result = config_load_file(&config, path, error)) < 0)
             return result;
         json_object_set_new(answer, "values", config_json(&config));
+        json_object_set_new(answer, "warnings", config_warnings_json(&config));
         config_free(&config);
     }
     return 0;
@@ -62,7 +63,8 @@ static int add_file(json_t *answer, const char *path, struct error *error)
 static json_t *read_files(char *const *paths, size_t count, struct error *problem)
 {
     json_t *files = json_array();
-    json_t *answer = json_pack("{s:b,s:o,s:[],s:[]}", "running", false, "files", files, "values", "sessions");
+    json_t *answer = json_pack("{s:b,s:o,s:[],s:[],s:[]}", "running", false, "files", files, "warnings",
+                               "values", "sessions");
     for (size_t i = 0; i < count; i++) {
         struct error error;
         int result = add_file(answer, paths[i], &error);
@@ -147,6 +149,14 @@ static void print_sessions(const json_t *sessions)
     }
 }
 
+static void print_warnings(const json_t *answer)
+{
+    const json_t *warning;
+    size_t i;
+    json_array_foreach(json_object_get(answer, "warnings"), i, warning)
+        fprintf(stderr, "gpuslice: warning: %s\n", json_string_value(warning));
+}
+
 static void print_all(const json_t *answer)
 {
     const json_t *file;
@@ -194,6 +204,8 @@ static enum cli_status run_config(const struct cli_arguments *arguments)
         cells_print_json(answer);
     else if (!is_check)
         print_all(answer);
+    if (!arguments->json)
+        print_warnings(answer);
     json_decref(answer);
     if (is_check && problem.status)
         return cli_report(&problem);
@@ -207,7 +219,9 @@ const struct cli_verb verb_config = {
     .operands_max = 2,
     .summary = "show each setting and where it comes from, or check the files",
     .text = "Without a daemon, shows what the files say. 'check' reads gpuslice.conf and sessions.conf, or "
-            "FILE, and ends with status 1 at the first mistake, which it names with its line. The daemon "
+            "FILE, and ends with status 1 at the first mistake, which it names with its line; a user or a "
+            "group that does "
+            "not exist is warned of. The daemon "
             "follows changes of the files at once, except for the keys that gpuslice.conf(5) names.",
     .examples = "  gpuslice config\n"
                 "  gpuslice config check /etc/gpuslice/gpuslice.conf",

@@ -40,6 +40,7 @@ json_t *api_config_json(const struct daemon *daemon)
     json_array_append_new(
         files, config_file_json(daemon->config.path, daemon->config.is_there, settings_problem(daemon)));
     json_array_append_new(files, declared_file_json(daemon));
-    return json_pack("{s:b,s:o,s:o,s:o}", "running", true, "files", files, "values",
-                     config_json(&daemon->config), "sessions", declared_sessions_json(daemon));
+    return json_pack("{s:b,s:o,s:o,s:o,s:o}", "running", true, "files", files, "warnings",
+                     config_warnings_json(&daemon->config), "values", config_json(&daemon->config),
+                     "sessions", declared_sessions_json(daemon));
 }

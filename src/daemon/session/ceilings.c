@@ -49,6 +49,8 @@ static struct account find_account(const struct config *config, uid_t uid)
 
 static bool is_about(const struct config_ceiling *ceiling, const struct account *account)
 {
+    if (config_is_everyone(ceiling))
+        return strcmp(account->number, "0") != 0;
     if (!ceiling->is_group)
         return strcmp(ceiling->name, account->name) == 0 || strcmp(ceiling->name, account->number) == 0;
     const struct group *group = getgrnam(ceiling->name);
@@ -62,6 +64,12 @@ static bool is_about(const struct config_ceiling *ceiling, const struct account 
     return false;
 }
 
+/* A section about one user goes before those of groups, and [user:*] behind all others. */
+static unsigned strength(const struct config_ceiling *ceiling)
+{
+    return config_is_everyone(ceiling) ? 0 : ceiling->is_group ? 1 : 2;
+}
+
 /* Whether `ceiling`, which says `value` for a key, decides instead of `old`, which says `old_value`. `nothing` is the
  * value of a section that leaves the key out. */
 static bool replaces(const struct config_ceiling *ceiling, uint64_t value, const struct config_ceiling *old,
@@ -69,9 +77,9 @@ static bool replaces(const struct config_ceiling *ceiling, uint64_t value, const
 {
     if (value == nothing)
         return false;
-    if (!old || !ceiling->is_group)
-        return true;
-    return old->is_group && value < old_value;
+    if (!old || strength(ceiling) != strength(old))
+        return !old || strength(ceiling) > strength(old);
+    return !ceiling->is_group || value < old_value;
 }
 
 /* How much the section lets a property be; UINT64_MAX: it says nothing. */

@@ -1,7 +1,7 @@
 /* ceilings.h - the most that an administrator lets users ask for.
  *
  * A ceiling is about one user: what [user:NAME] says in gpuslice.conf, key by key, or where that says nothing the lowest
- * that the [group:NAME] sections of the user's groups say. Lowering a ceiling ends nothing: the daemon only refuses what
+ * that the [group:NAME] sections of the user's groups say, or where none does what [user:*] says, but for root. Lowering a ceiling ends nothing: the daemon only refuses what
  * would go above it. Sessions that sessions.conf declares are made whatever they add up to, and count. */
 #pragma once
 

@@ -27,6 +27,14 @@ struct settings {
 
 /* --- Reading --------------------------------------------------------------------------------------- */
 
+static void log_warnings(const struct config *config)
+{
+    char text[CONFIG_WARNING_TEXT];
+    for (size_t i = 0; i < config->ceiling_count; i++)
+        if (config_warning(config, i, text))
+            log_warning("%s", text);
+}
+
 int settings_load(struct daemon *daemon, const char *idle_exit, struct error *error)
 {
     struct settings *settings = calloc(1, sizeof(*settings));
@@ -41,6 +49,7 @@ int settings_load(struct daemon *daemon, const char *idle_exit, struct error *er
     }
     daemon->settings = settings;
     log_set_debug(daemon->config.daemon.debug);
+    log_warnings(&daemon->config);
     return 0;
 }
 
@@ -72,6 +81,7 @@ static void reload_config(struct daemon *daemon)
         log_set_debug(next.daemon.debug);
         log_info("the configuration was read%s", next.is_there ? "" : "; there is no " CONFIG_FILE);
         log_waiting(&next);
+        log_warnings(&next);
         change_publish(daemon, &(struct change){CHANGE_CONFIG_READ}, "%s was read", next.path);
     }
 }
