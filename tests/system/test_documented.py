@@ -66,7 +66,7 @@ def manual():
 def help_texts(product):
     listed = subprocess.check_output([product.gpuslice, "help"], text=True)
     for verb in re.findall(r"^  (\w+) {2,}", listed, re.MULTILINE):
-        text = subprocess.check_output([product.gpuslice, verb, "--help"], text=True).partition("\nOptions:")[0]
+        text = subprocess.check_output([product.gpuslice, verb, "--help"], text=True).partition("\nColumns:")[0].partition("\nOptions:")[0]
         yield from re.findall(r"^  (\S.*)$", text, re.MULTILINE)
     yield from re.findall(r"^  (gpuslice .*)$", listed, re.MULTILINE)
 
@@ -101,7 +101,7 @@ class Workplace:
         command = command.replace("/etc/gpuslice/", "etc/").replace("http://127.0.0.1:8080", f"http://{self.daemon.http}")
         for name in re.findall(r"gpuslice create .*--name (\w+)", command):  # of an example before
             subprocess.run([self.daemon.product.gpuslice, "release", name], env=self.environment, capture_output=True)
-        if re.search(r" (--follow|-f|--watch)\b", command):  # goes on until it is interrupted
+        if re.search(r"^gpuslice \w+ (.* )?(--follow|-f|--watch)\b(?!.*\n)", command):  # goes on until it is interrupted
             command = re.sub(r"^gpuslice", "timeout -s INT 2 gpuslice", command) + "; test $? = 124"
         done = subprocess.run(["bash", "-uc", command + "\nresult=$?\nwait\nexit $result"], cwd=self.folder, env=self.environment,
                               capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
@@ -140,6 +140,33 @@ def test_the_readmes_commands(workplace):
     commands = [command for block in blocks("README.md", "sh") for command in commands_of(block)]
     assert len(run_all(workplace, commands)) > 10
     assert json.loads(workplace.run("gpuslice list --json")) == []
+
+
+def block(path, name):
+    (text,) = blocks(path, f"sh {name}")
+    return text
+
+
+@pytest.fixture
+def real_card(make_daemon, make_gpu, tmp_path):
+    """A workplace on which a context takes as much as on a GPU that no test has set up."""
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=16 << 30, FAKECUDA_CONTEXT_BYTES=256 << 20)).start()
+    daemon.http = ""
+    return Workplace(daemon, tmp_path)
+
+
+def test_a_python_program_without_a_gpu(real_card):
+    assert real_card.run(block("docs/simulated-gpu.md", "ctypes")).splitlines() == [
+        "768 of 1024 MiB are free", "512 MiB: 0", "512 MiB: 2"]
+
+
+@pytest.mark.skipif(not shutil.which("ffmpeg"), reason="ffmpeg is missing; see scripts/install-deps")
+def test_the_readmes_real_program(real_card):
+    """Refused at its quota, then suspended and resumed among its frames, which are the same in the end."""
+    plain = real_card.run("ffmpeg -v error -f lavfi -i testsrc2=d=4 -vf format=yuv420p -f md5 -").strip()
+    _, film, last = real_card.run(block("README.md", "ffmpeg")).splitlines()
+    assert plain == last and plain.startswith("MD5=")
+    assert re.match(r"film +(suspended|leaving|partly away) ", film)
 
 
 def test_the_verbs_examples(workplace, product):
