@@ -181,8 +181,9 @@ static void durations_have_units(void **state)
         uint64_t usec;
     } good[] = {{"500ms", 500000},  {"30s", 30000000},    {"5m", 300000000},
                 {"2h", 7200000000}, {"7d", 604800000000}, {"366d", 31622400000000}};
-    static const char *const bad[] = {
-        "", "s", "0", "30", "0s", "-1s", "1.5s", "367d", "1w", "5M", "10 s", "99999999999999999999s", "9999h9"};
+    static const char *const bad[] = {"",      "s",    "0",  "30", "0s",   "-1s",
+                                      "1.5s",  "367d", "1w", "5M", "10 s", "99999999999999999999s",
+                                      "9999h9"};
     uint64_t usec;
     struct error error;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -198,8 +199,8 @@ static void a_turn_has_a_length_or_none(void **state)
     static const struct {
         const char *text;
         uint64_t usec;
-    } good[] = {{"auto", 0},    {"1ms", 1000},     {"20ms", 20000},   {"1s", 1000000},
-                {"30s", 30000000}, {"1h", 3600000000}};
+    } good[] = {{"auto", 0},     {"1ms", 1000},     {"20ms", 20000},
+                {"1s", 1000000}, {"30s", 30000000}, {"1h", 3600000000}};
     static const char *const bad[] = {"", "0ms", "2h", "3601s", "fast", "Auto", "1us"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         uint64_t usec = 7;
