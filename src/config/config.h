@@ -36,6 +36,7 @@ enum config_section { CONFIG_DAEMON, CONFIG_DEFAULTS, CONFIG_SCHEDULER, CONFIG_C
 /* How a value is written and stored. */
 enum config_kind {
     CONFIG_SIZE,      /* uint64_t bytes, above 0 */
+    CONFIG_MEMORY,    /* struct config_memory: a size, or a percentage of the GPU's memory */
     CONFIG_HOST_SIZE, /* uint64_t bytes, at least HOST_MEMORY_LEAST_BYTES */
     CONFIG_DURATION,  /* uint64_t microseconds, above 0 */
     CONFIG_SECONDS,   /* uint64_t whole seconds, 1 to 2147483647 */
@@ -104,8 +105,14 @@ struct config_daemon {
     char ipc_token[CONFIG_SECRET_BYTES];                                            /* "": none */
 };
 
+/* A limit on each of a session's GPUs; all 0: none is given. */
+struct config_memory {
+    uint64_t bytes; /* 0: not given so */
+    uint32_t part;  /* of the GPU's memory, in ten-thousandths; 0: not given so */
+};
+
 struct config_defaults {
-    uint64_t memory_bytes; /* 0: the whole card */
+    struct config_memory memory;
     struct session_properties properties;
 };
 
@@ -202,7 +209,7 @@ struct config_session {
     uid_t owner;
     char *gpus; /* NULL: the GPU that placement chooses */
     struct config_match match;
-    uint64_t memory_bytes; /* 0: not given */
+    struct config_memory memory;
     struct session_properties properties;
     bool memory_is_cap; /* a size beyond every GPU's memory means no limit, rather than an error */
 };

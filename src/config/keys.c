@@ -127,6 +127,25 @@ static int set_address(const char *text, char *target, struct error *error)
     return set_text(text, target, CONFIG_ADDRESS_BYTES, error);
 }
 
+static int set_memory(const char *text, struct config_memory *memory, struct error *error)
+{
+    struct share part;
+    if (!strchr(text, '%')) {
+        struct config_memory given = {0};
+        int result = value_parse_size(text, &given.bytes, error);
+        if (result == 0)
+            *memory = given;
+        return result;
+    }
+    if (strstr(text, "..") || units_parse_share(text, &part, NULL) < 0)
+        return error_set(error, EINVAL, NULL,
+                         "'%.64s' is not a part of a GPU's memory; expected more than 0%% and at most 100%%, "
+                         "like 50%%",
+                         text);
+    *memory = (struct config_memory){.part = part.max};
+    return 0;
+}
+
 static int set_host_size(const char *text, uint64_t *bytes, struct error *error)
 {
     uint64_t size = 0;
@@ -221,6 +240,8 @@ int config_key_set(const struct config_key *key, void *section, const char *text
     switch (key->kind) {
     case CONFIG_SIZE:
         return value_parse_size(text, target, error);
+    case CONFIG_MEMORY:
+        return set_memory(text, target, error);
     case CONFIG_HOST_SIZE:
         return set_host_size(text, target, error);
     case CONFIG_DURATION:

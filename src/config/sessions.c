@@ -132,7 +132,7 @@ static int take_line(struct config_sessions *sessions, char *text, unsigned line
         return result;
     session->properties.compute = share;
     session->properties.given = UINT32_C(1) << PROPERTY_COMPUTE;
-    session->memory_bytes = bytes;
+    session->memory.bytes = bytes;
     session->memory_is_cap = true;
     return 0;
 }

@@ -27,7 +27,7 @@ static void check_config(const uint8_t *data, size_t bytes)
         return;
     }
     fuzz_require(config.defaults.properties.compute.min <= config.defaults.properties.compute.max);
-    fuzz_require(config.defaults.memory_bytes <= INT64_MAX);
+    fuzz_require(config.defaults.memory.bytes <= INT64_MAX);
     json_t *json = config_json(&config);
     char *text = json ? json_dumps(json, 0) : NULL;
     fuzz_require(text);
@@ -47,7 +47,7 @@ static void check_sessions(const uint8_t *data, size_t bytes)
         fuzz_require(error.message[0]);
     } else {
         for (size_t i = 0; i < sessions.count; i++)
-            fuzz_require(sessions.sessions[i].name[0] && sessions.sessions[i].memory_bytes <= INT64_MAX);
+            fuzz_require(sessions.sessions[i].name[0] && sessions.sessions[i].memory.bytes <= INT64_MAX);
         json_t *json = config_sessions_json(&sessions);
         fuzz_require(json_array_size(json) == sessions.count);
         json_decref(json);

@@ -100,6 +100,23 @@ def test_a_change_of_the_file_changes_them_while_programs_run(make_daemon, reap)
     wait_for(lambda: set(limits(daemon)) == {"c"}, "it to end with its program")
 
 
+def test_a_limit_is_a_part_of_the_gpu_too(make_daemon, make_gpu):
+    daemon = make_daemon(make_gpu(FAKECUDA_TOTAL_MEM=512 * MIB))
+    (daemon.config).mkdir(parents=True, exist_ok=True)
+    (daemon.config / "gpuslice.conf").write_text("[defaults]\nmemory = 25%\n")
+    declare(daemon, "[half]\nmemory = 50%\n")
+    daemon.start()
+    assert limits(daemon)["half"] == 256 * MIB
+    daemon.cli("create", "--name", "quarter")
+    assert limits(daemon)["quarter"] == 128 * MIB
+    before = sessions(daemon)["half"]
+    declare(daemon, "[half]\nmemory = 50%\n[other]\nmemory = 1MiB\n")
+    wait_for(lambda: "other" in limits(daemon), "the file to be read")
+    assert sessions(daemon)["half"] == before  # nothing has changed for it
+    declare(daemon, "[half]\nmemory = 40%\n")
+    wait_for(lambda: limits(daemon)["half"] == 512 * MIB * 4 // 10, "it to have less")
+
+
 def test_the_end_of_its_section_is_not_the_end_of_a_sessions_time(make_daemon, product, reap):
     daemon = make_daemon()
     declare(daemon, "[job]\nmemory = 64MiB\n")

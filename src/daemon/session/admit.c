@@ -44,12 +44,26 @@ static uint64_t memory_under(const struct daemon *daemon, const struct session_r
     return 0;
 }
 
-static uint64_t default_memory(const struct daemon *daemon, const struct session_request *request,
-                               const struct config_ceiling *ceiling)
+/* What the default's part is on the largest GPU. */
+static uint64_t largest_part(const struct daemon *daemon, uint32_t part)
 {
-    uint64_t bytes = daemon->config.defaults.memory_bytes;
+    const struct session_request request = {.part = part};
+    uint64_t largest = 0;
+    for (unsigned i = 0; i < daemon->gpu_count; i++) {
+        uint64_t bytes = admission_asked_bytes(&request, NULL, daemon->gpus[i].total_bytes);
+        largest = bytes > largest ? bytes : largest;
+    }
+    return largest;
+}
+
+/* The default limit, or the ceiling where that is lower. */
+static struct config_memory default_memory(const struct daemon *daemon, const struct session_request *request,
+                                           const struct config_ceiling *ceiling)
+{
+    struct config_memory memory = daemon->config.defaults.memory;
+    uint64_t bytes = memory.part ? largest_part(daemon, memory.part) : memory.bytes;
     uint64_t most = ceiling ? memory_under(daemon, request, ceiling->memory_bytes) : 0;
-    return most && (!bytes || most < bytes) ? most : bytes;
+    return most && (!bytes || most < bytes) ? (struct config_memory){.bytes = most} : memory;
 }
 
 static struct share default_compute(const struct daemon *daemon, const struct config_ceiling *ceiling)
@@ -120,11 +134,11 @@ void admit_apply_defaults(const struct daemon *daemon, struct session_request *r
     struct ceilings ceilings = {.config = &daemon->config};
     if (!request->is_declared)
         ceilings_find(&daemon->config, request->owner, &ceilings);
-    uint64_t bytes = default_memory(daemon, request, ceilings.memory);
-    if (!request->has_bytes && bytes) {
+    struct config_memory memory = default_memory(daemon, request, ceilings.memory);
+    if (!request->has_bytes && (memory.bytes || memory.part)) {
         request->has_bytes = true;
-        request->bytes = bytes;
-        request->part = 0;
+        request->bytes = memory.bytes;
+        request->part = memory.part;
     }
     struct session_properties *properties = &request->properties;
     if (!property_is_given(properties, PROPERTY_COMPUTE))

@@ -11,6 +11,7 @@
 #include "daemon/loop/changes.h"
 #include "daemon/loop/daemon.h"
 #include "daemon/loop/log.h"
+#include "daemon/session/admission.h"
 #include "daemon/session/admit.h"
 #include "daemon/session/queue.h"
 #include "daemon/session/request.h"
@@ -51,7 +52,7 @@ static int find_gpus(const struct daemon *daemon, const char *list, struct sessi
 static bool is_no_limit(const struct daemon *daemon, const struct config_session *wanted)
 {
     for (unsigned i = 0; i < daemon->gpu_count; i++)
-        if (wanted->memory_bytes <= daemon->gpus[i].total_bytes)
+        if (wanted->memory.bytes <= daemon->gpus[i].total_bytes)
             return false;
     return wanted->memory_is_cap;
 }
@@ -62,8 +63,9 @@ static int make_request(const struct daemon *daemon, const struct config_session
     *request = (struct session_request){
         .name = wanted->name,
         .owner = wanted->owner,
-        .has_bytes = wanted->memory_bytes > 0,
-        .bytes = wanted->memory_bytes,
+        .has_bytes = wanted->memory.bytes || wanted->memory.part,
+        .bytes = wanted->memory.bytes,
+        .part = wanted->memory.part,
         .properties = wanted->properties,
         .wait = true,
         .run_pidfd = -1,
@@ -126,11 +128,20 @@ static bool has_gpus(const struct session *session, const struct session_request
     return true;
 }
 
+/* A part of a GPU that is absent now is not known. */
+static bool has_limit(const struct session *session, const struct session_gpu *gpu,
+                      const struct session_request *request)
+{
+    if (request->part && gpu->gpu < 0)
+        return gpu->reserved;
+    uint64_t total = gpu->gpu < 0 ? 0 : session->daemon->gpus[gpu->gpu].total_bytes;
+    return gpu->reserved && gpu->limit_bytes == admission_asked_bytes(request, NULL, total);
+}
+
 static bool differs(const struct session *session, const struct session_request *request)
 {
     for (unsigned i = 0; i < session->gpu_count; i++)
-        if (request->has_bytes ? !session->gpus[i].reserved || session->gpus[i].limit_bytes != request->bytes
-                               : session->gpus[i].reserved)
+        if (request->has_bytes ? !has_limit(session, &session->gpus[i], request) : session->gpus[i].reserved)
             return true;
     for (const struct property *row = session_properties; row < session_properties + PROPERTY_COUNT; row++)
         if (property_is_given(&request->properties, row->id) && !(row->flags & IS_FIXED) &&
@@ -146,7 +157,7 @@ static bool same_limits(const struct session_request *one, const struct session_
     for (unsigned i = 0; i < one->limit_count; i++)
         if (one->limits[i].gpu != other->limits[i].gpu)
             return false;
-    return one->has_bytes == other->has_bytes && one->bytes == other->bytes;
+    return one->has_bytes == other->has_bytes && one->bytes == other->bytes && one->part == other->part;
 }
 
 /* Whether two requests that make_request() made ask for the same, but for the name. */

@@ -37,7 +37,7 @@ static void without_a_file_everything_is_by_default(void **state)
     assert_false(config.is_there);
     assert_int_equal(config.daemon.recovery_usec, 60000000);
     assert_int_equal(config.daemon.idle_exit_usec, 30000000);
-    assert_int_equal(config.defaults.memory_bytes, 0);
+    assert_int_equal(config.defaults.memory.bytes, 0);
     assert_int_equal(config.defaults.properties.compute.max, SHARE_WHOLE);
     assert_int_equal(config.defaults.properties.priority, PRIORITY_NORMAL);
     for (size_t i = 0; i < config.entry_count; i++)
@@ -54,7 +54,7 @@ static void the_file_sets_values_and_ceilings(void **state)
         0);
     assert_int_equal(config.daemon.recovery_usec, 5000000);
     assert_true(config.daemon.metrics_debug);
-    assert_int_equal(config.defaults.memory_bytes, 4 * GIB);
+    assert_int_equal(config.defaults.memory.bytes, 4 * GIB);
     assert_int_equal(config.defaults.properties.compute.min, 1000);
     assert_int_equal(config.defaults.properties.ttl_seconds, 7200);
     assert_int_equal(config.defaults.properties.priority, PRIORITY_LOW);
@@ -128,6 +128,8 @@ static void every_mistake_names_its_file_and_line(void **state)
         {"[defaults]\ncompute = 60%..20%\n", ":2: compute: share '60%..20%' is upside down"},
         {"[defaults]\nttl = 500ms\n", ":2: ttl: '500ms' is not a whole number of seconds"},
         {"[defaults]\nmemory = 4096\n", ":2: memory: '4096' has no unit; did you mean 4096MiB or 4096B?"},
+        {"[defaults]\nmemory = 10%..50%\n", ":2: memory: '10%..50%' is not a part of a GPU's memory"},
+        {"[user:a]\nmemory = 50%\n", ":2: memory: '50%' is not a size"},
         {"[defaults]\nttl = 8\n", ":2: ttl: '8' has no unit; did you mean 8s or 8m?"},
         {"[daemon]\nhost-memory = 1B\n", ":2: host-memory: 1B of host memory is too little"},
         {"[defaults]\nhost-memory = 63MiB\n", ":2: host-memory: 63MiB of host memory is too little"},
@@ -188,7 +190,7 @@ static void what_takes_a_start_is_carried_over(void **state)
     assert_int_equal(config_carry_over(&next, &now, &error), 0);
     assert_int_equal(next.daemon.recovery_usec, 5000000);
     assert_string_equal(next.daemon.log_file, "");
-    assert_int_equal(next.defaults.memory_bytes, 2 * GIB);
+    assert_int_equal(next.defaults.memory.bytes, 2 * GIB);
     config = next;
     const struct config_entry *waiting = entry_of("daemon", "recovery-interval");
     assert_true(waiting->waits);

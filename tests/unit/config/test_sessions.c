@@ -32,14 +32,14 @@ static void sections_declare_sessions(void **state)
     assert_int_equal(train->line, 1);
     assert_int_equal(train->owner, 1234);
     assert_string_equal(train->gpus, "0,GPU-8f,1:2");
-    assert_int_equal(train->memory_bytes, UINT64_C(4) << 30);
+    assert_int_equal(train->memory.bytes, UINT64_C(4) << 30);
     assert_int_equal(train->properties.compute.max, 6000);
     assert_int_equal(train->properties.priority, PRIORITY_HIGH);
     assert_false(train->memory_is_cap);
     assert_int_equal(plain->line, 8);
     assert_int_equal(plain->owner, geteuid());
     assert_null(plain->gpus);
-    assert_int_equal(plain->memory_bytes, 0);
+    assert_int_equal(plain->memory.bytes, 0);
     assert_int_equal(plain->properties.compute.max, 0);
     assert_int_equal(plain->properties.given, 0);
     config_sessions_free(&declared);
@@ -105,7 +105,7 @@ static void geminis_lines_declare_sessions(void **state)
     assert_string_equal(declared.sessions[0].name, "client1");
     assert_int_equal(declared.sessions[0].properties.compute.min, 5000);
     assert_int_equal(declared.sessions[0].properties.compute.max, 10000);
-    assert_int_equal(declared.sessions[0].memory_bytes, UINT64_C(4294967296));
+    assert_int_equal(declared.sessions[0].memory.bytes, UINT64_C(4294967296));
     assert_true(declared.sessions[0].memory_is_cap);
     assert_string_equal(declared.sessions[1].name, "space.pod");
     assert_int_equal(declared.sessions[1].properties.compute.min, 0);
