@@ -11,16 +11,16 @@ export function bytes(count) {
   return `${value < 100 && unit > 0 ? +value.toFixed(1) : Math.floor(value)} ${UNITS[unit]}`;
 }
 
-// "4GiB", "512M", "1.5g" or bytes; NaN where it is none of these.
+// "4GiB", "512M", "1.5g", "17B", or bytes from 1 MiB on; NaN where it is none of these.
 export function parseBytes(text) {
   const match = /^(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?b)?$/i.exec(text.trim());
-  if (!match) return NaN;
+  if (!match || (!match[2] && !match[3] && Number(match[1]) < 1024 ** 2)) return NaN;
   return Math.round(Number(match[1]) * 1024 ** (" kmgtp".indexOf((match[2] || " ").toLowerCase())));
 }
 
-const SECONDS = { s: 1, m: 60, h: 3600, d: 86400, "": 1 };
+const SECONDS = { s: 1, m: 60, h: 3600, d: 86400 };
 export function parseSeconds(text) {
-  const match = /^(\d+)\s*([smhd]?)$/.exec(text.trim());
+  const match = /^(\d+)\s*([smhd])$/.exec(text.trim());
   return match ? Number(match[1]) * SECONDS[match[2]] : NaN;
 }
 
