@@ -31,9 +31,10 @@ static int unit_shift(const char *text)
 /* A number of less than this without a unit was hardly meant as bytes. */
 #define BARE_BYTES_LEAST (UINT64_C(1) << 20)
 
+/* A number above 0 and nothing else: nothing has no unit. */
 static bool is_bare(const char *text)
 {
-    return *text && text[strspn(text, "0123456789")] == '\0';
+    return text[strspn(text, "0")] && text[strspn(text, "0123456789")] == '\0';
 }
 
 int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error)
@@ -42,7 +43,7 @@ int units_parse_bytes(const char *text, uint64_t *bytes, struct error *error)
     int result = units_parse_bare_bytes(text, &parsed, error);
     if (result < 0)
         return result;
-    if (is_bare(text) && parsed > 0 && parsed < BARE_BYTES_LEAST)
+    if (is_bare(text) && parsed < BARE_BYTES_LEAST)
         return error_set(error, EINVAL, NULL, "'%.64s' has no unit; did you mean %.64s%s or %.64s%s?", text,
                          text, parsed < 1024 ? "GiB" : "MiB", text, parsed < 1024 ? "MiB" : "B");
     *bytes = parsed;

@@ -201,7 +201,7 @@ static void a_turn_has_a_length_or_none(void **state)
         uint64_t usec;
     } good[] = {{"auto", 0},     {"1ms", 1000},     {"20ms", 20000},
                 {"1s", 1000000}, {"30s", 30000000}, {"1h", 3600000000}};
-    static const char *const bad[] = {"", "0ms", "2h", "3601s", "fast", "Auto", "1us"};
+    static const char *const bad[] = {"", "0", "0ms", "2h", "3601s", "fast", "Auto", "1us"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         uint64_t usec = 7;
         assert_int_equal(units_parse_quantum(good[i].text, &usec, NULL), 0);
