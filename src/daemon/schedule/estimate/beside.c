@@ -93,15 +93,6 @@ static struct guess guess_by_time(const struct beside *beside)
     return left;
 }
 
-/* Whether neither the cost of its own calls nor what others used explains how long it had work. Then the calls that
- * were measured are not the calls that it makes now. */
-static bool is_unexplained(const struct beside *beside)
-{
-    return is_on(unexplained) &&
-           beside->busy_ns > beside->others_ns + beside->unsure_ns + CALL_WAY_NS * beside->calls +
-                                 UNEXPLAINED * beside->spent_ns + GAP_MAX_NS * beside->turns;
-}
-
 /* What the window told of how much of the work the GPU had begun with; earlier windows count less. */
 static void add_begun(struct begun *begun, const struct beside *beside)
 {
@@ -109,8 +100,7 @@ static void add_begun(struct begun *begun, const struct beside *beside)
     begun->busy_ns += beside->busy_ns - begun->busy_ns * BEGUN_SMOOTH;
 }
 
-double estimate_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double calls,
-                            double cost_ns)
+double estimate_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double cost_ns)
 {
     struct beside *beside = &session->estimate.beside;
     struct others others = find_others(session);
@@ -120,7 +110,6 @@ double estimate_note_beside(struct arbiter_session *session, double passed_ns, d
     beside->passed_ns += passed_ns;
     beside->busy_ns += busy_ns;
     beside->begun_ns += busy_ns * session->facts.told_begun;
-    beside->calls += calls;
     beside->spent_ns += fmax(cost_ns, 0);
     beside->others_idle_ns += idle_of_others(session, passed_ns) * passed_ns;
     beside->others_ns += others_ns;
@@ -138,17 +127,12 @@ double estimate_note_beside(struct arbiter_session *session, double passed_ns, d
         by_time.part = fmin(by_time.part, busy * begun.ns / begun.busy_ns);
     double spent = beside->spent_ns / beside->passed_ns;
     struct guess by_calls = {spent, spent > 0 ? error * spent : 1};
-    bool was_unexplained = beside->is_unexplained, unexplained = is_unexplained(beside);
     *beside = (struct beside){
         .before_ns = others.ns,
         .unsure_before_ns = others.unsure_ns,
         .part = by_time.part / busy,
         .begun = begun,
-        .is_unexplained = unexplained,
-        /* One such window may only mean that others report late. */
-        .by_time = !is_on(guess_left) || has_several_processes(session) ? 0
-                   : unexplained && was_unexplained                     ? 1
-                                                                        : weight_of(by_time, by_calls),
+        .by_time = is_on(guess_left) && !has_several_processes(session) ? weight_of(by_time, by_calls) : 0,
     };
     return most_ns;
 }

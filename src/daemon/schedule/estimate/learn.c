@@ -39,7 +39,6 @@ void estimate_begin_lease(struct arbiter_session *session)
     estimate->busy_ns = estimate->spent_ns = estimate->unspent_ns = estimate->lease_busy_ns = 0;
     watch(session);
     estimate_begin_beside(session);
-    estimate->beside.turns += session->facts.lease == LEASE_EXCLUSIVE;
     FOR_GPUS (gpu, session->facts.held)
         estimate->used[gpu].guests_ns = session->arbiter->gpus[gpu].estimate.guests_ns;
 }
@@ -92,8 +91,7 @@ static double used_by(struct arbiter_session *session, const struct report *repo
     struct session_estimate *estimate = &session->estimate;
     bool knows_each = estimate_knows_each(session);
     if (!report->is_alone)
-        estimate->stretch.others_ns +=
-            estimate_note_beside(session, report->passed_ns, busy_ns, report->calls, cost_ns);
+        estimate->stretch.others_ns += estimate_note_beside(session, report->passed_ns, busy_ns, cost_ns);
     else
         estimate_begin_beside(session);
     double spent = estimate_spent(session, busy_ns, cost_ns);

@@ -60,10 +60,8 @@ struct beside {
     double begun_ns;
     /* Time in which other sessions had no work; what they were charged; and how much of that may be wrong. */
     double others_idle_ns, others_ns, unsure_ns;
-    /* The session's own calls, and their cost as measured alone. */
-    double calls, spent_ns;
-    /* Turns of the session that began. */
-    unsigned turns;
+    /* The cost of the session's own calls, as measured alone. */
+    double spent_ns;
     /* What others had been charged, in all, at the session's last report. */
     double before_ns, unsure_before_ns;
     /* Of the time in which the session has work, the part in which the GPU does it, as a guess by time; and the
@@ -73,8 +71,6 @@ struct beside {
     struct begun {
         double ns, busy_ns;
     } begun;
-    /* In the last window, neither the cost of its calls nor what others were charged explained how long it had work. */
-    bool is_unexplained;
 };
 
 struct session_estimate {

@@ -1443,28 +1443,6 @@ static void a_light_program_of_which_little_was_measured_is_charged_by_its_calls
     assert_near((double)(arbiter_session_used(light->session, 0) - charged_ns) / 2e7, used, 0.5);
 }
 
-/* Whenever it is alone, by chance, it has short calls. */
-static void a_cost_that_others_of_its_calls_had_is_not_believed(void **state)
-{
-    struct member *tailed =
-        world_add(&world, "0%..100%", NORMAL,
-                  (struct program){.piece_ns = WORLD_STEP_NS, .burst = 1, .idle_ns = 500000});
-    struct member *light = world_add(&world, "50%..100%", NORMAL,
-                                     (struct program){.piece_ns = 400000, .burst = 1, .idle_ns = MS});
-    uint64_t used_ns = 0, charged_ns = 0;
-    (void)state;
-    for (uint64_t from = world.now; world.now < from + 12 * SECOND; world_run(&world, WORLD_STEP_NS)) {
-        tailed->program.piece_ns = light->gate_open ? 4 * MS : WORLD_STEP_NS;
-        if (world.now < from + 2 * SECOND) {
-            used_ns = tailed->device_ns;
-            charged_ns = arbiter_session_used(tailed->session, 0);
-        }
-    }
-    double used = (double)(tailed->device_ns - used_ns) / 1e8;
-    assert_true(used > 50);
-    assert_near((double)(arbiter_session_used(tailed->session, 0) - charged_ns) / 1e8, used, 5);
-}
-
 /* In percent of the GPU, over ten seconds. */
 static void assert_is_charged_for_what_it_used(const struct member *member, double tolerance)
 {
@@ -1612,7 +1590,6 @@ int main(void)
         T(a_turn_of_calls_that_differ_is_not_charged_less_for_the_turn_before),
         T(a_maximum_holds_for_calls_that_are_not_alike_beside_a_light_program),
         T(a_maximum_holds_where_every_other_report_is_a_guess),
-        T(a_cost_that_others_of_its_calls_had_is_not_believed),
         T(a_maximum_is_kept_by_a_process_that_tells_nothing),
         T(what_was_lost_while_it_was_measured_makes_no_guest_needy),
         T(a_service_that_answers_all_its_requests_is_a_guest),
