@@ -8,7 +8,7 @@ uint64_t lease_leaves_at(const struct arbiter_session *session)
 {
     uint64_t done_at = 0;
     if (!is_on(lead) || !session->facts.closing || session->lease.closes_alone ||
-        session->facts.lease != LEASE_EXCLUSIVE || (is_measuring(session) && !session->lease.leaves))
+        session->facts.lease != LEASE_EXCLUSIVE || is_measuring(session))
         return NEVER;
     for (const struct arbiter_process *at = session->processes; at; at = at->next)
         if (at->facts.gate == PROCESS_CLOSING && at->lease.done_at > done_at)

@@ -425,6 +425,30 @@ static void a_measured_process_makes_way_for_another_of_its_session(void **state
     assert_true(waits->open);
 }
 
+/* The work of the next one would spoil what was measured. */
+static void nobody_is_let_in_before_a_newcomer_that_is_measured_has_left(void **state)
+{
+    struct arbiter_session *session;
+    struct told newcomer = {0};
+    (void)state;
+    session = arbiter_session_add(arbiter, &session, 3, (struct share){.max = 10000}, ARBITER_PRIORITY_NORMAL);
+    newcomer.process = arbiter_process_add(session, &newcomer, now);
+    want(&newcomer);
+    for (unsigned ms = 0; !newcomer.open || newcomer.revoked; ms++) {
+        assert_true(ms < 1000);
+        if (newcomer.revoked)
+            drain(&newcomer);
+        drain_revoked();
+        pass_ms();
+    }
+    closed(&newcomer, 0);
+    assert_false(first.open || second.open || other.open);
+    return_lease(&newcomer, WIRE_OUTCOME_IDLE);
+    assert_true(first.open || second.open || other.open);
+    arbiter_process_remove(newcomer.process, now);
+    arbiter_session_remove(session);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -443,6 +467,7 @@ int main(void)
         TEST(a_process_let_in_stays_so_whatever_steps_leave),
         TEST(a_turn_goes_on_without_a_process_that_leaves),
         TEST(the_last_to_leave_is_followed_before_it_has_drained),
+        TEST(nobody_is_let_in_before_a_newcomer_that_is_measured_has_left),
         MEASURED(one_process_after_the_other_is_measured),
         MEASURED(a_measured_process_makes_way_for_another_of_its_session),
     };
