@@ -10,6 +10,8 @@
 
 #define STRETCH_MOST_NS (2 * STRETCH_NS)
 #define TELL_TOGETHER_NS (WIRE_REPORT_NS / 2)
+/* A turn that was given back counts as so much time in which its session looked light. */
+#define GAVE_BACK_NS (LIGHT_NS / 5)
 
 static void forget_dense_time(struct arbiter_session *session)
 {

@@ -52,7 +52,7 @@ double solo_cost_error(const struct solo_cost *cost)
 
 bool solo_cost_is_alike(const struct solo_cost *cost)
 {
-    return are_calls_alike(cost) && cost->alone.spread < ALIKE &&
+    return are_calls_alike(cost) && cost->alone.spread < ERROR_MOST &&
            (cost->calls >= CALLS_LEAST || cost->ns >= NS_LEAST);
 }
 

@@ -7,7 +7,7 @@
 
 uint64_t estimate_turn_ns(const struct arbiter *arbiter)
 {
-    uint64_t quantum = (uint64_t)(arbiter->gap_ns * QUANTUM_GAPS);
+    uint64_t quantum = (uint64_t)(arbiter->gap_ns / HANDOVERS_RATIO);
     if (arbiter->quantum_fixed_ns)
         return arbiter->quantum_fixed_ns;
     if (!is_on(auto_quantum) || arbiter->gap_ns == 0)

@@ -28,7 +28,7 @@ static bool is_robbed(const struct arbiter_session *session)
 {
     double robbed = missing(session) - (is_exclusive(session) ? facts_uncharged(session) : 0);
     return is_on(robbed_due) && session->role.takes_turns &&
-           robbed >= (session->order.is_robbed ? 0 : ROBBED_NS);
+           robbed >= (session->order.is_robbed ? 0 : 2 * NEEDY_NS);
 }
 
 /* Find out whether the session is due: a minimum is kept, whatever the order is otherwise. A needy session with

@@ -9,9 +9,9 @@
  * count. Where they bring no more calls a second, the guest was not needy. */
 #include "daemon/schedule/role/role.h"
 
-/* What others may lack until guests take turns for their sake is ROBBED_NS, or this where a guest was one of those
- * until a short while ago. */
-#define ROBBED_AGAIN_NS (ROBBED_NS / 2)
+/* What others may lack until guests take turns for their sake; and where a guest was one of those until a short while ago. */
+#define ROBBED_NS (2 * NEEDY_NS)
+#define ROBBED_AGAIN_NS NEEDY_NS
 
 void role_forget_need(struct arbiter_session *session)
 {
