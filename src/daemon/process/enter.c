@@ -17,6 +17,7 @@
 #include "daemon/session/session.h"
 #include "daemon/session/session_find.h"
 #include "daemon/session/session_ledger.h"
+#include "daemon/session/session_life.h"
 #include "daemon/users/descriptor_bounds.h"
 
 /* What a decision needs, gathered step by step. */
