@@ -426,6 +426,7 @@ static void get_stuck(struct move *move)
 void moves_fail(struct session *session, const char *format, ...)
 {
     struct move *move = session->move;
+    GS_CHECK(move_is_valid(session));
     bool was_leaving = move->is_leaving;
     va_list arguments;
     va_start(arguments, format);
@@ -447,12 +448,14 @@ void moves_fail(struct session *session, const char *format, ...)
 
 void moves_come_ahead(struct session *session)
 {
+    GS_CHECK(move_is_valid(session));
     session->move->is_ahead = true;
     moves_advance(session);
 }
 
 void moves_drop_ahead(struct session *session)
 {
+    GS_CHECK(move_is_valid(session));
     session->move->is_ahead = false;
     if (MOVES_SUM(session, resident_bytes)) {
         session->move->state = MOVE_LEAVING;
