@@ -357,7 +357,7 @@ enum wire_stays {
     WIRE_STAYS_COUNT
 };
 /* How many reasons MOVED has room for. A reason that the other side does not know is 0 from it, or nothing to it. */
-#define WIRE_STAYS_MOST 32
+#define WIRE_STAYS_MOST 24
 _Static_assert(WIRE_STAYS_COUNT <= WIRE_STAYS_MOST, "each reason has its place");
 
 /* The word of stays.def, and its text; "unknown" for a number that is not in the table. */

@@ -1,8 +1,7 @@
 /* ledger_room.h - the room that ledgers take on the runtime folder's file system, which all users share.
  *
  * A session's program has the usage file open for writing: it can make the file longer, and can write where the session
- * has no GPU. (Only a memfd could be sealed against that; but the file has to survive the daemon, and older daemons know
- * it.) So the daemon sets aside what a ledger needs when it makes the file, and counts that as the owner's. It takes back
+ * has no GPU. (Only a memfd could be sealed against that; but the file has to survive the daemon.) So the daemon sets aside what a ledger needs when it makes the file, and counts that as the owner's. It takes back
  * whatever programs add: within a while by itself, and at once where somebody needs the room. */
 #pragma once
 

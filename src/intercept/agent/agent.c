@@ -94,7 +94,7 @@ static void listen_to_daemon(struct gate *gate)
             agent_lose_daemon(gate, message.refused.message);
             return;
         default:
-            break; /* from a newer daemon */
+            break; /* not for agents */
         }
         if (!agent.connection.open || !has_message())
             return;

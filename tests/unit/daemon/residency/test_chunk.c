@@ -63,12 +63,8 @@ static void a_chunk_is_there_as_a_whole_by_many_threads(void **state)
         uint64_t bytes;
         unsigned threads;
     } chunks[] = {
-        {16 * MIB, 0},
-        {16 * MIB, CHUNK_THREADS_MOST},
-        {64 * MIB, 1},
-        {70 * MIB, 3},
-        {70 * MIB, CHUNK_THREADS_MOST},
-        {70 * MIB, 2 * CHUNK_THREADS_MOST},
+        {16 * MIB, 0}, {16 * MIB, CHUNK_THREADS_MOST}, {64 * MIB, 1},
+        {70 * MIB, 3}, {70 * MIB, CHUNK_THREADS_MOST}, {70 * MIB, 2 * CHUNK_THREADS_MOST},
     };
     for (unsigned i = 0; i < sizeof(chunks) / sizeof(chunks[0]); i++) {
         struct stat status;
