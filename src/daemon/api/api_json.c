@@ -102,10 +102,11 @@ json_t *api_process_json(const struct process *process)
                                         "used_bytes", bytes_json(bytes), "driver_bytes", bytes_json(share)));
     }
     return json_pack("{s:i,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:o}", "pid", (int)process->pid, "command",
-                     text_json(process->command), "attached_at", time_json(process->attached_at), "used_bytes", bytes_json(used), "driver_bytes",
-                     bytes_json(driver), "denied_allocations", bytes_json(refused), "unknown_pointers",
-                     (json_int_t)process->unknown_pointers, "unknown_functions",
-                     process->unknown_functions ? process->unknown_functions : "", "gpus", gpus);
+                     text_json(process->command), "attached_at", time_json(process->attached_at),
+                     "used_bytes", bytes_json(used), "driver_bytes", bytes_json(driver), "denied_allocations",
+                     bytes_json(refused), "unknown_pointers", (json_int_t)process->unknown_pointers,
+                     "unknown_functions", process->unknown_functions ? process->unknown_functions : "",
+                     "gpus", gpus);
 }
 
 static json_t *waits_json(const struct standing *standing)

@@ -384,10 +384,9 @@ static void put_process(const struct process *process)
 {
     struct store_job *job = job_make(process->session->daemon, NULL);
     /* The session may have ended before its process's row is written. */
-    struct statement *put =
-        job_add(job, "INSERT OR REPLACE INTO processes(session_id, slot, generation, pid,"
-                     " start_ticks, attached_at) SELECT ?1,?2,?3,?4,?5,?6"
-                     " WHERE EXISTS(SELECT 1 FROM sessions WHERE id=?1)");
+    struct statement *put = job_add(job, "INSERT OR REPLACE INTO processes(session_id, slot, generation, pid,"
+                                         " start_ticks, attached_at) SELECT ?1,?2,?3,?4,?5,?6"
+                                         " WHERE EXISTS(SELECT 1 FROM sessions WHERE id=?1)");
     bind_text(put, process->session->id);
     bind_number(put, process->slot);
     bind_number(put, (int64_t)process->generation);
