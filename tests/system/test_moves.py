@@ -325,7 +325,7 @@ def test_a_bound_on_host_memory_refuses_before_anything_moves(daemon, start):
 def test_a_bound_on_host_memory_that_would_hold_nothing_is_refused(daemon):
     """It comes in chunks, so it would only make a later eviction fail."""
     nothing = "is too little, because sessions get it in pieces of at least 64MiB; expected 64MiB or more"
-    for bound in ("1", str(64 * MIB - 1)):
+    for bound in ("1B", str(64 * MIB - 1)):
         for verb in (["create"], ["run"]):
             refused = daemon.cli(*verb, "--oversubscribe", "--host-memory", bound, *(["--", "true"] if verb == ["run"] else []), check=False)
             assert refused.returncode == 1 and nothing in refused.stderr
@@ -447,7 +447,7 @@ def test_a_stopped_process_keeps_only_its_own_session_waiting(daemon, start):
     suspend(daemon, "other")
     resume(daemon, "other")
     assert other.ask("check") == "good" and daemon.session("stopped")["residency"] == "leaving"
-    assert "leaving, about" in daemon.cli("list").stdout and "leaving, by user, about" in daemon.cli("show", "stopped").stdout
+    assert "leaving, about" in daemon.cli("list").stdout and "leaving: its memory is leaving the card, about" in daemon.cli("show", "stopped").stdout
     os.kill(stopped.process.pid, signal.SIGCONT)
     wait_until_away(daemon, "stopped", 8 * MIB)
     daemon.cli("resume", "stopped")
