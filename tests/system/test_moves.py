@@ -332,7 +332,7 @@ def test_a_bound_on_host_memory_that_would_hold_nothing_is_refused(daemon):
     status, answer = daemon.request("POST", "/v1/sessions", {"oversubscribe": "swap", "host_memory_bytes": 1})
     assert status == 400 and answer["error"]["code"] == "ERR_BAD_REQUEST" and nothing in answer["error"]["message"]
     daemon.cli("create", "--name", "a", "--oversubscribe", "--host-memory", "64MiB")
-    refused = daemon.cli("set", "a", "--host-memory", "1", check=False)
+    refused = daemon.cli("set", "a", "--host-memory", "1B", check=False)
     assert refused.returncode == 1 and nothing in refused.stderr
     assert daemon.session("a")["host_memory_limit_bytes"] == 64 * MIB
 
