@@ -110,9 +110,9 @@ def test_a_share_needs_no_percent_sign_where_it_can_only_be_one(daemon):
 def test_json_has_numbers_as_short_as_they_are(daemon):
     daemon.cli("create", "--name", "a", "--compute", "12.34%")
     rows = json.loads(daemon.cli("scheduler", "--tunables", "--json").stdout)
-    assert {"name": "ROBBED_NS", "value": 80000000.0, "unit": "ns"}.items() <= next(row for row in rows if row["name"] == "ROBBED_NS").items()
+    assert {"name": "NEEDY_NS", "value": 40000000.0, "unit": "ns"}.items() <= next(row for row in rows if row["name"] == "NEEDY_NS").items()
     assert all(row["source"] in ("ASSUMED", "SIMULATED", "CARD", "USERS") and row["text"] for row in rows)
-    assert "ROBBED_NS " in daemon.cli("scheduler", "--tunables").stdout
+    assert "NEEDY_NS " in daemon.cli("scheduler", "--tunables").stdout
     daemon.cli("scheduler", "--quantum", "29ms")
     assert '"quantum_seconds": 0.029,' in daemon.cli("scheduler", "--json").stdout
     assert '"compute_min_ratio": 0.1234,' in daemon.cli("show", "a", "--json").stdout
