@@ -107,7 +107,8 @@ double estimate_speed(const struct arbiter_session *session, double passed_ns, d
 void estimate_begin_beside(struct arbiter_session *session);
 /* In company, the session had work for `busy_ns` of `passed_ns`, in calls that cost `cost_ns`. Returns the most that
  * others can have used meanwhile: all of the time if their charges are too unsure. */
-double estimate_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns, double cost_ns);
+double estimate_note_beside(struct arbiter_session *session, double passed_ns, double busy_ns,
+                            double cost_ns);
 /* GPU time of calls that were before the GPU for `busy_ns` and cost `cost_ns`, beside others; negative: not known. */
 double estimate_spent(const struct arbiter_session *session, double busy_ns, double cost_ns);
 

@@ -431,7 +431,8 @@ static void nobody_is_let_in_before_a_newcomer_that_is_measured_has_left(void **
     struct arbiter_session *session;
     struct told newcomer = {0};
     (void)state;
-    session = arbiter_session_add(arbiter, &session, 3, (struct share){.max = 10000}, ARBITER_PRIORITY_NORMAL);
+    session =
+        arbiter_session_add(arbiter, &session, 3, (struct share){.max = 10000}, ARBITER_PRIORITY_NORMAL);
     newcomer.process = arbiter_process_add(session, &newcomer, now);
     want(&newcomer);
     for (unsigned ms = 0; !newcomer.open || newcomer.revoked; ms++) {
