@@ -224,12 +224,9 @@ static void print_processes(const json_t *session, bool colour)
 {
     enum { PID, COMMAND, USED, DENIED, ATTACHED };
     static const struct table_column columns[] = {
-        [PID] = {"PID", .right = true},
-        [COMMAND] = {"COMMAND", .shrink = true},
-        [USED] = {"USED", .right = true},
-        [DENIED] = {column_DENIED, .right = true},
-        [ATTACHED] = {"ATTACHED"},
-        {NULL},
+        [PID] = {"PID", .right = true},   [COMMAND] = {"COMMAND", .shrink = true},
+        [USED] = {"USED", .right = true}, [DENIED] = {column_DENIED, .right = true},
+        [ATTACHED] = {"ATTACHED"},        {NULL},
     };
     struct table table = {.columns = columns};
     const json_t *processes = json_object_get(session, "processes"), *process;
@@ -352,7 +349,8 @@ const struct cli_verb verb_show = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "show one session, its GPUs, its processes and its last events",
-    .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name. Of a session that has "
+    .text = "SESSION is an ID, the beginning of an ID that no other session shares, or a name. Of a session "
+            "that has "
             "ended, it shows what the history keeps.",
     .columns = explained,
     .options = options,
