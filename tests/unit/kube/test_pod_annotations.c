@@ -102,7 +102,7 @@ static void memory_that_can_leave_the_card_has_bounds(void **state)
 
 static void a_slice_is_narrowed_and_never_widened(void **state)
 {
-    check_wish("{\"gpuslice.io/memory\":\"1000\"}",
+    check_wish("{\"gpuslice.io/memory\":\"1000B\"}",
                "{\"gpus\":[{\"gpu\":\"A\",\"memory_bytes\":1000},{\"gpu\":\"B\",\"memory_bytes\":60}]}", "");
     check_wish("{\"gpuslice.io/memory\":\"4GiB\"}", NULL, "4GiB is more than the 1000B");
 }
@@ -119,6 +119,7 @@ static void what_cannot_be_read_is_left_out_and_said(void **state)
     check_wish("{\"gpuslice.io/host-memory\":\"much\"}", NULL, "host-memory");
     check_wish("{\"gpuslice.io/idle-suspend\":\"soon\"}", NULL, "idle-suspend");
     check_wish("{\"gpuslice.io/memory\":7}", NULL, "");
+    check_wish("{\"gpuslice.io/memory\":\"1024\"}", NULL, "1024MiB");
     check_wish("{\"gpuslice.io/memroy\":\"4GiB\",\"example.com/memroy\":\"4GiB\"}", NULL,
                "gpuslice.io/memroy is unknown; expected gpuslice.io/ and one of memory, compute");
     check_wish("{\"gpuslice.io/memory\":\"lots\",\"gpuslice.io/priority\":\"urgent\"}", NULL,
