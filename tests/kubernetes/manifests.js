@@ -73,8 +73,16 @@ function render(template, context) {
     return out;
 }
 
+// As Helm does before it renders.
+function checkValues(values) {
+    const ajv = new Ajv({allErrors: true, allowUnionTypes: true});
+    if (!ajv.validate(JSON.parse(fs.readFileSync(path.join(chart, 'values.schema.json'), 'utf8')), values))
+        throw new Error(ajv.errors.map(one => `${one.instancePath} ${one.message} ${JSON.stringify(one.params)}`).join('\n'));
+}
+
 function renderChart(changes) {
     const values = {...YAML.parse(fs.readFileSync(path.join(chart, 'values.yaml'), 'utf8')), ...changes};
+    checkValues(values);
     const description = YAML.parse(fs.readFileSync(path.join(chart, 'Chart.yaml'), 'utf8'));
     const context = {Values: values, Release: {Namespace: 'gpuslice'}, Chart: {AppVersion: description.appVersion}};
     return ['rights', 'deviceclass', 'daemonset', 'podmonitor'].map(name => {

@@ -40,6 +40,16 @@ def test_the_plain_manifests_are_the_chart_with_its_own_values():
     assert text.split("\n", 1)[1] == manifests("render").stdout, "run scripts/kubernetes-manifests"
 
 
+@pytest.mark.parametrize("values, said", [
+    ({"simulated": "yes"}, "/simulated"), ({"sliceMemory": "4"}, "/sliceMemory"), ({"sliceMemory": 4}, "/sliceMemory"),
+    ({"sliceCompute": "30"}, "/sliceCompute"), ({"slices": 0}, "/slices"), ({"slices": "2000"}, "/slices"), ({"mode": "plugin"}, "/mode"),
+    ({"resource": "gpu"}, "/resource"), ({"slicememory": "4GiB"}, "slicememory"), ({"kubeletDir": "var/lib"}, "/kubeletDir"),
+])
+def test_values_that_the_chart_cannot_mean_are_refused(values, said):
+    result = manifests("render", json.dumps(values))
+    assert result.returncode != 0 and said in result.stderr, result.stdout
+
+
 @pytest.mark.parametrize("values, there, not_there", [
     ({"mode": "device-plugin", "resource": "nvshare.com/gpu"}, ["--mode=device-plugin", "--resource=nvshare.com/gpu"],
      ["kind: DeviceClass", "kind: Namespace", "--slice-memory", "--slice-compute"]),
