@@ -77,7 +77,7 @@ int process_parent(pid_t pid, pid_t *parent)
 bool process_is_stopped(pid_t pid)
 {
     char text[STAT_TEXT];
-    const char *state;
+    const char *state = "";
     return read_stat(pid, text, &state) == 0 && (*state == 'T' || *state == 't');
 }
 
