@@ -233,7 +233,7 @@ static void an_address_tells_its_allocation(void **state)
     assert_int_equal(host, (uintptr_t)&local);
     assert_int_equal(begin, 77);
     assert_int_equal(length, 77);
-    unsigned char is_mapped = 9, is_managed = 9;
+    unsigned is_mapped = 9, is_managed = 9;
     uint64_t id = 9;
     assert_cuda(cuPointerGetAttributes(
         3,
