@@ -367,23 +367,38 @@ def test_a_session_is_called_after_its_pod_and_ends_with_it(machine, kubelet, pl
     wait_for(lambda: len(list(plugin.cdi.iterdir())) == 1, "its specification to be removed")
 
 
-def test_a_kubelet_that_lists_no_pods_costs_none_its_session(machine, kubelet, make_plugin, tmp_path):
-    """As one that has just started, and waits for the API server to tell it its pods."""
+TRAIN_0 = "/api/v1/namespaces/team/pods/train-0"
+
+
+def set_phase(api, phase):
+    api.put(TRAIN_0, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": phase}})
+
+
+def run_train_0(machine, kubelet, make_plugin, tmp_path):
+    """The API server, which has a pod with one slice, and the plug-in, whose session has its name."""
     api = ApiServer(tmp_path)
-    path = "/api/v1/namespaces/team/pods/train-0"
-    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Running"}})
+    set_phase(api, "Running")
     plugin = make_plugin(machine, "--node", "here", *api.options).start()
     _, devices = registered(kubelet)
-    (first, *_) = ids_of(devices)
-    allocate(kubelet, first)
-    kubelet.must("pods", pods=[pod("train-0", first)])
+    give_train_0(machine, kubelet, ids_of(devices)[:1])
+    return api, plugin
+
+
+def give_train_0(machine, kubelet, ids):
+    allocate(kubelet, *ids)
+    kubelet.must("pods", pods=[pod("train-0", *ids)])
     wait_for(lambda: [one["pod"] for one in sessions(machine)] == ["train-0"], "the pod's name")
+
+
+def test_a_kubelet_that_lists_no_pods_costs_none_its_session(machine, kubelet, make_plugin, tmp_path):
+    """As one that has just started, and waits for the API server to tell it its pods."""
+    api, plugin = run_train_0(machine, kubelet, make_plugin, tmp_path)
     kubelet.must("pods", pods=[])
-    asked = api.requests.count(("GET", path))
+    asked = api.requests.count(("GET", TRAIN_0))
     with plugin.hurried():
-        wait_for(lambda: api.requests.count(("GET", path)) > asked + 2, "the API server to be asked for the pod", deadline_s=60)
+        wait_for(lambda: api.requests.count(("GET", TRAIN_0)) > asked + 2, "the API server to be asked for the pod", deadline_s=60)
     assert [one["pod"] for one in sessions(machine)] == ["train-0"]
-    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Succeeded"}})
+    set_phase(api, "Succeeded")
     with plugin.hurried():
         wait_for(lambda: sessions(machine) == [], "the session's end", deadline_s=60)
     api.stop()
@@ -519,9 +534,7 @@ def test_containers_keep_their_sessions_when_the_resource_is_renamed(machine, ku
     _, devices = registered(kubelet)
     before = set(ids_of(devices))
     taken = one_gpus(devices)[:2]
-    allocate(kubelet, *taken)
-    kubelet.must("pods", pods=[pod("train-0", *taken)])
-    wait_for(lambda: [one["pod"] for one in sessions(machine)] == ["train-0"], "the pod's name")
+    give_train_0(machine, kubelet, taken)
     plugin.kill()
     kubelet.event("watch ended")
     plugin.start("--resource", "example.com/slice")
@@ -530,24 +543,16 @@ def test_containers_keep_their_sessions_when_the_resource_is_renamed(machine, ku
     for one in one_gpus(devices):
         allocate(kubelet, one)
     with plugin.hurried():
-        wait_for(lambda: "session" in plugin.log_text() or plugin.seconds_later > 200, "some minutes", deadline_s=60)
+        wait_for(lambda: "session" in plugin.log_text() or plugin.seconds_later > 60, "a minute", deadline_s=60)
     assert "train-0" in [one["pod"] for one in sessions(machine)]
 
 
 def test_sessions_of_slices_end_with_their_containers_in_the_other_mode(machine, kubelet, make_plugin, tmp_path):
-    api = ApiServer(tmp_path)
-    path = "/api/v1/namespaces/team/pods/train-0"
-    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Running"}})
-    plugin = make_plugin(machine, "--node", "here", *api.options).start()
-    _, devices = registered(kubelet)
-    (first, *_) = ids_of(devices)
-    allocate(kubelet, first)
-    kubelet.must("pods", pods=[pod("train-0", first)])
-    wait_for(lambda: [one["pod"] for one in sessions(machine)] == ["train-0"], "the pod's name")
+    api, plugin = run_train_0(machine, kubelet, make_plugin, tmp_path)
     plugin.kill()
     plugin.start("--mode", "dra")
     wait_for(lambda: "still have slices" in plugin.log_text(), "the note")
-    api.put(path, {"metadata": {}, "spec": {"nodeName": "here"}, "status": {"phase": "Succeeded"}})
+    set_phase(api, "Succeeded")
     kubelet.must("pods", pods=[])
     with plugin.hurried():
         wait_for(lambda: sessions(machine) == [] and not list(plugin.cdi.iterdir()), "the session's end", deadline_s=60)
