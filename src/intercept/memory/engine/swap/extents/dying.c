@@ -71,13 +71,14 @@ static void add_empty_ones(void)
             dying_begin(extent, &dying);
 }
 
-/* Those that went on dying and are shared are used again. */
+/* Those that went on dying and are shared are used again. One that is not empty is dying because its context has gone: it
+ * goes on, as nobody would end it later. */
 static void revive_shared(uint64_t last)
 {
     struct extents *extents = &swap_state()->extents;
     for (struct extent *extent = extents_next_shared(extents, NULL); extent;
          extent = extents_next_shared(extents, extent))
-        if (extent->died && extent->died <= last)
+        if (extent->died && extent->died <= last && extent_is_empty(extent))
             revive(extent);
 }
 
