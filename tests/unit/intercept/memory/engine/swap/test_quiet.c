@@ -330,6 +330,27 @@ static void memory_of_a_context_that_ends_stays_while_others_work(void **state)
     assert_int_equal(early, 0);
 }
 
+/* What it shared with others of that context is nobody's any more, so it is not used again. */
+static void small_memory_of_a_context_that_ends_ends_with_the_work(void **state)
+{
+    CUcontext other;
+    CUstream stream = make_stream();
+    uint64_t before = card_free();
+    assert_int_equal(cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    assert_int_not_equal(take(SMALL), 0);
+    assert_int_not_equal(take(SMALL), 0);
+    hold(stream);
+    watch(stream);
+    assert_int_equal(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    assert_int_equal(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_int_equal(unmapped, 0);
+    let_go();
+    assert_int_equal(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    assert_int_equal(unmapped, 1);
+    assert_int_equal(early, 0);
+    assert_int_equal(card_free(), before);
+}
+
 /* --- Evictions ------------------------------------------------------------------------------------- */
 
 static CUresult (*driver_query)(CUstream);
@@ -454,6 +475,7 @@ int main(void)
         TEST(a_context_that_lives_on_is_not_forgotten),
         TEST(memory_of_a_pool_stays_while_work_may_use_it),
         TEST(memory_of_a_context_that_ends_stays_while_others_work),
+        TEST(small_memory_of_a_context_that_ends_ends_with_the_work),
         TEST(work_that_the_drain_does_not_see_holds_up_the_eviction),
         TEST(a_capture_lets_no_eviction_pass_on_the_legacy_streams_word),
         TEST(an_older_driver_is_waited_in),
