@@ -87,20 +87,14 @@ static void print_refusals(const json_t *session, bool colour)
 
 void ended_print(const json_t *session, bool colour)
 {
-    char text[UNITS_SHARE_TEXT], time[SESSION_TIME_TEXT], user[CELLS_USER_TEXT];
-    const char *id = session_text(session, "session_id"), *name = session_text(session, "name"),
-               *command = session_text(session, "command");
-    cells_print_fact("Session", id, colour);
-    if (strcmp(id, name) != 0)
-        cells_print_fact("Name", name, colour);
+    char time[SESSION_TIME_TEXT], user[CELLS_USER_TEXT];
+    const char *command = session_text(session, "command");
+    cells_print_names(session, colour);
     cells_print_fact("State", "ended", colour);
     cells_print_fact("Owner", cells_user((uid_t)session_number(session, "owner_uid"), user), colour);
     if (*command)
         cells_print_fact("Command", command, colour);
-    cells_print_fact("Compute", session_share(session, text), colour);
-    cells_print_fact("Priority", session_text(session, "priority"), colour);
-    if (*session_text(session, "label"))
-        cells_print_fact("Labels", session_text(session, "label"), colour);
+    cells_print_promise(session, colour);
     print_use(session, colour);
     print_refusals(session, colour);
     cells_print_fact("Created", session_time(session_text(session, "created_at"), time), colour);

@@ -165,6 +165,23 @@ void cells_print_fact(const char *what, const char *value, bool colour)
     putchar('\n');
 }
 
+void cells_print_names(const json_t *session, bool colour)
+{
+    const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
+    cells_print_fact("Session", id, colour);
+    if (strcmp(id, name) != 0)
+        cells_print_fact("Name", name, colour);
+}
+
+void cells_print_promise(const json_t *session, bool colour)
+{
+    char share[UNITS_SHARE_TEXT];
+    cells_print_fact("Compute", session_share(session, share), colour);
+    cells_print_fact("Priority", session_text(session, "priority"), colour);
+    if (*session_text(session, "label"))
+        cells_print_fact("Labels", session_text(session, "label"), colour);
+}
+
 const char *cells_duration(double seconds, char text[static CELLS_DURATION_TEXT])
 {
     if (seconds < 60)

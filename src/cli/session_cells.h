@@ -54,6 +54,9 @@ const char *cells_user(uid_t uid, char text[static CELLS_USER_TEXT]);
 
 /* Print a line of a page about a session: what, and its value. */
 void cells_print_fact(const char *what, const char *value, bool colour);
+/* The lines with its ID, and its name where that is another; and with its share, its priority and its labels. */
+void cells_print_names(const json_t *session, bool colour);
+void cells_print_promise(const json_t *session, bool colour);
 
 /* "0.3s", "2m 05s", "1h 03m". Returns `text`. */
 #define CELLS_DURATION_TEXT 32

@@ -157,21 +157,15 @@ static void print_facts(const json_t *session, bool colour)
     char text[128], time[SESSION_TIME_TEXT];
     uid_t owner = (uid_t)session_number(session, "owner_uid");
     const struct passwd *user = getpwuid(owner);
-    const char *id = session_text(session, "session_id"), *name = session_text(session, "name");
     const char *expires = session_text(session, "expires_at");
 
-    cells_print_fact("Session", id, colour);
-    if (strcmp(id, name) != 0)
-        cells_print_fact("Name", name, colour);
+    cells_print_names(session, colour);
     print_status(session, colour);
     if (strcmp(session_text(session, "state"), "queued") == 0)
         print_queued(session, colour);
     snprintf(text, sizeof(text), "%s (%u)", user ? user->pw_name : "unknown user", (unsigned)owner);
     cells_print_fact("Owner", text, colour);
-    cells_print_fact("Compute", session_share(session, text), colour);
-    cells_print_fact("Priority", session_text(session, "priority"), colour);
-    if (*session_text(session, "label"))
-        cells_print_fact("Labels", session_text(session, "label"), colour);
+    cells_print_promise(session, colour);
     print_lease(session, colour);
     print_residency(session, colour);
     cells_print_fact("Created", session_time(session_text(session, "created_at"), time), colour);
