@@ -79,17 +79,31 @@ static unsigned add_slices(const struct kubelet *kubelet, const json_t *gpu, con
     return count;
 }
 
-/* Under SLICES_LOCK, so that no slices are given meanwhile. Adds to `list` what the GPU offers, and to `rooms` what the
- * daemon said, with how many are offered. */
-static int look_at_gpu(struct kubelet *kubelet, const json_t *gpu, json_t *list, json_t *rooms,
-                       struct error *error)
+/* Adds to `list` what the GPU offers, and to `rooms` what the daemon said, with how many are offered. */
+static int look_at_gpu(struct kubelet *kubelet, const json_t *gpu, const json_t *taken, json_t *list,
+                       json_t *rooms, struct error *error)
 {
-    json_t *room = NULL, *taken = read_taken(kubelet);
+    json_t *room = NULL;
     int result = ask_room(kubelet, gpu, &room, error);
     if (result == 0) {
         unsigned count = add_slices(kubelet, gpu, taken, (unsigned)session_number(room, "sessions"), list);
         json_object_set_new(room, "offered", json_integer(count));
         json_array_append_new(rooms, room);
+    }
+    return result;
+}
+
+/* Under SLICES_LOCK, so that no slices are given meanwhile. */
+static int look_at_gpus(struct kubelet *kubelet, const json_t *gpus, json_t *list, json_t *rooms,
+                        struct error *error)
+{
+    json_t *taken = read_taken(kubelet), *gpu;
+    size_t i;
+    int result = 0;
+    json_array_foreach((json_t *)gpus, i, gpu)
+    {
+        if (result == 0)
+            result = look_at_gpu(kubelet, gpu, taken, list, rooms, error);
     }
     json_decref(taken);
     return result;
@@ -97,16 +111,11 @@ static int look_at_gpu(struct kubelet *kubelet, const json_t *gpu, json_t *list,
 
 int offered_look(struct kubelet *kubelet, struct error *error)
 {
-    json_t *list = json_object(), *rooms = json_array(), *gpus = json_incref(kubelet->gpus), *gpu, *room;
+    json_t *list = json_object(), *rooms = json_array(), *gpus = json_incref(kubelet->gpus), *room;
     struct task_lock lock;
     size_t i;
-    int result = 0;
     task_lock(&lock, SLICES_LOCK);
-    json_array_foreach(gpus, i, gpu)
-    {
-        if (result == 0)
-            result = look_at_gpu(kubelet, gpu, list, rooms, error);
-    }
+    int result = look_at_gpus(kubelet, gpus, list, rooms, error);
     task_unlock(&lock);
     if (result == 0) {
         json_decref(offered);
